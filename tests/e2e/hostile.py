@@ -7,12 +7,23 @@
         source=ADDRESS    an address of this machine that is the source
         to=ADDRESS        unicast to this address; without it, multicast
         seconds=2         for how long
-        only=PTR,SRV      only records of these types; flush=no: none has the cache-flush bit
+        only=PTR,SRV      only records of these types; flush=no: none has the cache-flush bit; ttl=0: a goodbye
+        split=yes         the service's name is split at its dots into labels
     hostile.py garbage ADDRESS SECONDS MEGABYTES     random bytes and broken responses, unicast, so many MB a second
     hostile.py unasked PACKETS SECONDS               200 records in each packet, whose types nobody asks for
     hostile.py names TYPE COUNT SECONDS              announces COUNT services of TYPE again and again, whose names begin with !
+    hostile.py filling TYPE SECONDS                  services with large TXT records, then with small ones: all bytes that it may have
     hostile.py short COUNT                           three bytes by IPv6 multicast, COUNT times
+    hostile.py sources NETWORK ADDRESS RATE SECONDS  responses from the first 2048 addresses of NETWORK, which this machine has as
+                                                     local; ADDRESS is a host, 224.0.0.251, or ff02::fb with %INTERFACE
+    hostile.py questions TYPE SERVICE RATE SECONDS   512 or 256 questions for TYPE, and known answers that all name SERVICE
+    hostile.py chains RATE SECONDS                   347 names of 2000 pointers
+    hostile.py addresses HOST RATE SECONDS           550 addresses of HOST
+    hostile.py confirm SERVICE TYPE ADDRESS RATE SECONDS     questions for SERVICE's SRV record, by unicast
+
+RATE is packets a second, of at most 9000 bytes. All end after SECONDS, and before if they cannot keep up.
 """
+import ipaddress
 import os
 import random
 import socket
@@ -42,9 +53,9 @@ def labels(dotted):
     return [part.encode() for part in dotted.split(".")]
 
 
-def service(name, addresses, kind="_rtsp._tcp", port="666", host="evil.local", only="PTR,SRV,TXT,A", flush="yes", ttl=120):
-    base, unique = labels(kind) + [b"local"], CLASS_IN | (FLUSH if flush == "yes" else 0)
-    full, target = [name.encode()] + base, labels(host)
+def service(name, addresses, kind="_rtsp._tcp", port="666", host="evil.local", only="PTR,SRV,TXT,A", flush="yes", ttl=120, split="no"):
+    base, unique, ttl = labels(kind) + [b"local"], CLASS_IN | (FLUSH if flush == "yes" else 0), int(ttl)
+    full, target = (labels(name) if split == "yes" else [name.encode()]) + base, labels(host)
     srv = struct.pack("!HHH", 0, 0, int(port)) + name_of(target)
     records = {
         "PTR": [record(base, PTR, CLASS_IN, ttl, name_of(full))],
@@ -113,6 +124,18 @@ def names(kind, count, seconds):
         out.sendto(packets[n % len(packets)], (GROUP, PORT))
 
 
+def filling(kind, seconds):
+    out, base, packets = opened(), labels(kind) + [b"local"], []
+    for count, size in [(350, 8700), (1000, 1000), (1500, 255), (1500, 1)]:
+        for n in range(count):
+            full = [b"!%d-%d" % (size, n)] + base
+            txt = b"\xff" + b"x" * 255
+            txt = txt * (size // 256) or b"\0"
+            packets.append(response([record(base, PTR, CLASS_IN, 4500, name_of(full)), record(full, TXT, CLASS_IN, 4500, txt)]))
+    for n in paced(float(seconds), len(packets)):
+        out.sendto(packets[n], (GROUP, PORT))
+
+
 def short(count):
     out = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     out.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex("eth0"))
@@ -121,5 +144,78 @@ def short(count):
         out.sendto(b"???", ("ff02::fb", PORT))
 
 
+def flood(send, rate, seconds):
+    """Calls send(0), send(1), ..., so many a second, in portions of a hundredth of a second; says how many there were."""
+    rate, seconds = float(rate), float(seconds)
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < seconds:
+        while sent < rate * passed and time.monotonic() - began < seconds:
+            send(sent)
+            sent += 1
+        time.sleep(0.01)
+    print(f"{sent} packets in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def sources(network, address, rate, seconds):
+    net, (address, _, interface) = ipaddress.ip_network(network), address.partition("%")
+    family, level = (socket.AF_INET, socket.IPPROTO_IP) if net.version == 4 else (socket.AF_INET6, socket.IPPROTO_IPV6)
+    out = socket.socket(family, socket.SOCK_DGRAM)
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+    out.bind(("", PORT))
+    index = socket.if_nametoindex(interface or "eth0")
+    if net.version == 4:
+        out.setsockopt(level, socket.IP_MULTICAST_TTL, 255)
+        # The number of IP_PKTINFO, which Python has from 3.14 on, and struct in_pktinfo.
+        control = [(level, 8, struct.pack("=i4s4s", index, net[n].packed, b"")) for n in range(min(2048, net.num_addresses))]
+        to = (address, PORT)
+    else:
+        out.setsockopt(level, socket.IPV6_MULTICAST_HOPS, 255)
+        control = [(level, socket.IPV6_PKTINFO, struct.pack("=16sI", net[n].packed, index)) for n in range(min(2048, net.num_addresses))]
+        to = (address, PORT, 0, index)
+    packets = [response([record([b"h%d" % n, b"local"], A, CLASS_IN, 120, bytes([198, 51, n // 256, n % 256]))]) for n in range(2048)]
+    flood(lambda n: out.sendmsg([packets[n % 2048]], [control[n % len(control)]], 0, to), rate, seconds)
+
+
+def questions(kind, service, rate, seconds):
+    packets = []
+    for asked, known in [(512, 400), (256, 500)]:
+        packet = struct.pack("!HHHHHH", 0, 0, asked, known, 0, 0) + name_of(labels(kind) + [b"local"]) + struct.pack("!HH", PTR, CLASS_IN)
+        packet += struct.pack("!HHH", 0xC00C, PTR, CLASS_IN) * (asked - 1)
+        at, name = len(packet) + 12, bytes([len(service)]) + service.encode() + b"\xc0\x0c"
+        packet += struct.pack("!HHHIH", 0xC00C, PTR, CLASS_IN, 4500, len(name)) + name
+        packets.append(packet + struct.pack("!HHHIHH", 0xC00C, PTR, CLASS_IN, 4500, 2, 0xC000 | at) * (known - 1))
+    out = opened()
+    flood(lambda n: out.sendto(packets[n % 2], (GROUP, PORT)), rate, seconds)
+
+
+def chains(rate, seconds):
+    links = 2000
+    # The data of a TXT record at offset 23: pointers of which each leads to the one before, and the first to the root.
+    chain = b"".join(struct.pack("!H", 0xC000 | (12 if n == 0 else 21 + 2 * n)) for n in range(links))
+    first = b"\0" + struct.pack("!HHIH", TXT, CLASS_IN, 120, len(chain)) + chain
+    others = struct.pack("!HHHIH", 0xC000 | (21 + 2 * links), 99, CLASS_IN, 120, 0) * 347
+    packet, out = struct.pack("!HHHHHH", 0, 0x8400, 0, 348, 0, 0) + first + others, opened()
+    flood(lambda n: out.sendto(packet, (GROUP, PORT)), rate, seconds)
+
+
+def addresses(host, rate, seconds):
+    name, out = name_of(labels(host)), opened()
+    packets = []
+    for first in range(0, 5500, 550):
+        one = struct.pack("!HHHHHH", 0, 0x8400, 0, 550, 0, 0)
+        for n in range(first, first + 550):
+            one += (name if n == first else b"\xc0\x0c") + struct.pack("!HHIHBBH", A, CLASS_IN, 120, 4, 198, 51, n)
+        packets.append(one)
+    flood(lambda n: out.sendto(packets[n % 10], (GROUP, PORT)), rate, seconds)
+
+
+def confirm(service, kind, address, rate, seconds):
+    out = opened()
+    packet = struct.pack("!HHHHHH", 0, 0, 1, 0, 0, 0) + name_of([service.encode()] + labels(kind) + [b"local"]) + struct.pack("!HH", SRV, CLASS_IN)
+    flood(lambda n: out.sendto(packet, (address, PORT)), rate, seconds)
+
+
 if __name__ == "__main__":
-    {"announce": announce, "garbage": garbage, "unasked": unasked, "names": names, "short": short}[sys.argv[1]](*sys.argv[2:])
+    modes = [announce, garbage, unasked, names, filling, short, sources, questions, chains, addresses, confirm]
+    {mode.__name__: mode for mode in modes}[sys.argv[1]](*sys.argv[2:])

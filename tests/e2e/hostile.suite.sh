@@ -6,6 +6,8 @@ HOME_OF_NODE=$SUITE/edge
 STATE=$HOME_OF_NODE/state
 CONFIGURATIONS=$HOME_OF_NODE/configurations
 METRICS=127.0.0.1:9199
+# How long each attack lasts.
+ATTACK=${HOSTILE_SECONDS:-20}
 # A release build (`just e2e-long` makes it). The figures of any other are told, and not checked.
 OPTIMISED=${PETIOLE_OPTIMISED:-}
 
@@ -13,7 +15,11 @@ set_up() {
   cluster lan
   cluster device edge >"$SUITE/address"
   cluster device evil
-  # An address that is in no network of the LAN.
+  # Addresses that are in no network of the LAN, and the ones that an attack claims to come from.
+  cluster on evil ip route add local 203.0.112.0/21 dev lo
+  cluster on evil ip -6 route add local 2001:db8:7::/64 dev lo
+  cluster on evil ip -6 addr add 2001:db8:1::66/64 dev eth0 nodad
+  cluster on edge ip -6 addr add 2001:db8:1::2/64 dev eth0 nodad
   cluster on evil ip addr add 203.0.113.5/32 dev lo
   local address
   address=$(cluster device honest)
@@ -140,6 +146,49 @@ test_a_host_that_takes_the_name_of_a_pinned_service_gets_nothing() {
   equal "the Instance" "$(cat "$SUITE/identity")" "$(identity_of cam)"
 }
 
+test_nobody_says_goodbye_for_another() {
+  given_an_honest_service
+  responder set cam-v1.2 _rtsp._tcp 555
+  within 10 "the service with a dot is found" is_healthy cam-v1.2
+  # An announced host of the same text, and its goodbye. The labels of its name are not those of the service.
+  evil announce cam-v1.2 198.51.100.9 split=yes seconds=1
+  evil announce cam-v1.2 198.51.100.9 split=yes seconds=1 ttl=0
+  for _ in 1 2 3; do
+    evil announce cam 198.51.100.9 only=PTR ttl=0 seconds=0.4
+    for_all_of 3 "the honest service is healthy" is_healthy cam
+  done
+  for_all_of 3 "the service with a dot is healthy" is_healthy cam-v1.2
+  is_the_same
+  responder gone cam-v1.2
+  within 3 "its own goodbye is believed" is_unhealthy cam-v1.2
+  # It is searched for, so it need not announce its return.
+  responder quiet cam-v1.2 _rtsp._tcp 555
+  within 3 "it is found without an announcement" is_healthy cam-v1.2
+  responder gone cam-v1.2
+}
+
+test_of_two_hosts_with_one_name_the_second_may_go() {
+  local address
+  [ -e "$CLUSTER_DIR/run/twin.pid" ] || cluster device twin >"$SUITE/twin_address"
+  address=$(cat "$SUITE/twin_address")
+  given_an_honest_service
+  # Its standard input is empty, so that it says goodbye when it has announced the service.
+  begin twin twin sh -c "(echo set cam _rtsp._tcp 554 version=1; sleep 15) | exec python3 -u '$E2E/responder.py' $address"
+  sleep 14
+  for_all_of 6 "the service of the first host is healthy" is_healthy cam
+  equal "how often it was gone" "$(cat "$SUITE/losses")" "$(losses)"
+}
+
+test_a_host_that_fills_its_share_keeps_no_other_out() {
+  given_an_honest_service
+  evil filling _rtsp._tcp 5
+  within 10 "the message names the host" grep -q "services of 198.51.100.* are left out" "$STATE"/configurations/*.yaml
+  responder set late _rtsp._tcp 555
+  within 10 "another host's new service is found" is_healthy late
+  is_the_same
+  responder gone late
+}
+
 test_a_flood_costs_little_and_hides_no_service() {
   given_an_honest_service
   sleep 2
@@ -153,6 +202,49 @@ test_a_flood_costs_little_and_hides_no_service() {
   at_most "processor time of 10 MB of garbage a second" 20 % "$((($(processor_time_of_agent) - before) / 5))"
   at_most "memory after it" 25000 kB "$(memory_of_agent)"
   is_the_same
+}
+
+# The honest service stays, the agent costs little, and a new service is found, while WORDS… of hostile.py run.
+under_attack() { # CLAIM WORDS…
+  local claim=$1 before times found
+  shift
+  before=$(processor_time_of_agent)
+  begin attack evil python3 "$E2E/hostile.py" "$@" "$ATTACK"
+  begin probes edge bash -c "while :; do curl -s -o /dev/null -w '%{time_total}\n' 'http://$METRICS/healthz'; sleep 0.2; done"
+  sleep "$((ATTACK / 2))"
+  responder set "new $1" _rtsp._tcp 556
+  within 10 "during $claim a new service is found" is_healthy "new $1"
+  found=$TOOK
+  within "$((ATTACK + 5))" "$claim ends" grep -q "packets in" "$SUITE/log/attack"
+  times=$(sort -n "$SUITE/log/probes" | awk '{ a[NR] = $1 } END { print a[int(NR * 0.99 + 0.5)] * 1000 }')
+  note "$claim: $(tail -n 1 "$SUITE/log/attack"), a new service after $found s"
+  at_most "processor time during $claim" 25 % "$((($(processor_time_of_agent) - before) / ATTACK))"
+  at_most "memory after it" "$(($(cat "$SUITE/memory") + 25000))" kB "$(memory_of_agent)"
+  at_most "the slowest hundredth of /healthz" 100 ms "$times"
+  is_the_same
+  stop probes
+  rm "$SUITE/log/attack" "$SUITE/log/probes" "$SUITE/pid/attack"
+  responder gone "new $1"
+}
+
+test_packets_without_end_hide_no_service_and_stop_no_agent() {
+  given_an_honest_service
+  sleep 2
+  memory_of_agent >"$SUITE/memory"
+  local edge cam
+  edge=$(cat "$SUITE/address")
+  cam=198.51.100.103
+  under_attack "20,000 packets a second from 2048 hosts of the LAN" sources 203.0.112.0/21 224.0.0.251 20000
+  under_attack "the same from outside the LAN" sources 203.0.112.0/21 "$edge" 20000
+  under_attack "the same by IPv6" sources 2001:db8:7::/64 2001:db8:1::2 20000
+  under_attack "questions and known answers" questions _rtsp._tcp cam 40
+  under_attack "names of many pointers" chains 40
+  under_attack "addresses" addresses cam.local 40
+  under_attack "questions to the agent alone" confirm cam _rtsp._tcp "$edge" 5
+  # The attacker has the honest host's address, too.
+  cluster on evil ip route add local $cam dev lo
+  under_attack "2,500 packets a second in the name of the honest host" sources $cam/32 224.0.0.251 2500
+  cluster on evil ip route del local $cam dev lo
 }
 
 test_who_announces_most_keeps_no_other_out() {

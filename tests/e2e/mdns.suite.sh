@@ -130,7 +130,8 @@ life_of() { # LIBRARY [CHANGES=SIGNAL] [GOODBYE=no] [ANNOUNCES=no] [TYPE=_hap._t
     note "$library: goodbye -> unhealthy: $(since "$began") s (budget 1.1)"
     stop "$library"
     publish "$library" "$NAME" "$TYPE" 8001 version=1
-    within 15 "$library is back" is_healthy "$SHOWN"
+    # It is searched for, also if it announces nothing.
+    within 8 "$library is back" is_healthy "$SHOWN"
     note "$library: started again -> healthy: $TOOK s"
   fi
   sleep 3

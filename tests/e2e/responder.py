@@ -6,6 +6,7 @@
 Reads commands from standard input, a line each, and prints `ok` after each:
 
     set NAME TYPE PORT [KEY=VALUE...]   announce a service, or what changed of it (cache-flush bit set, RFC 6762 10.2)
+    quiet NAME TYPE PORT [KEY=VALUE...]   the same without an announcement: it is found by the next question
     gone NAME                           say goodbye (TTL 0, RFC 6762 10.1) and forget it
     flap COUNT RATE SECONDS             announce flap-0 ... flap-COUNT-1 (_http._tcp) and withdraw and return random ones,
                                         RATE changes a second in all; at the end all are announced
@@ -95,9 +96,10 @@ class Responder:
             packet = struct.pack("!HHHHHH", 0, 0x8400, 0, len(part), 0, 0) + b"".join(part)
             self.socket.sendto(packet, (GROUP, PORT))
 
-    def set(self, name, kind, port, txt):
+    def set(self, name, kind, port, txt, announces=True):
         self.services[name] = Service(name, kind, port, txt)
-        self.send(self.services[name].records(self.address))
+        if announces:
+            self.send(self.services[name].records(self.address))
 
     def gone(self, name):
         service = self.services.pop(name, None)
@@ -134,8 +136,8 @@ class Responder:
             self.set(f"flap-{n}", kind, 1000 + n, [])
 
     def command(self, words):
-        if words[0] == "set":
-            self.set(words[1], words[2], int(words[3]), words[4:])
+        if words[0] in ("set", "quiet"):
+            self.set(words[1], words[2], int(words[3]), words[4:], announces=words[0] == "set")
         elif words[0] == "gone":
             self.gone(words[1])
         elif words[0] == "flap":

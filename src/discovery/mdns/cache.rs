@@ -7,16 +7,15 @@ use super::{
     message::{Data, Kind, Record},
     name::Name,
 };
-pub use budget::{BYTES_MAX, Key, POINTERS_MAX, RECORDS_MAX};
+pub use budget::{BYTES_MAX, Key, Limit, POINTERS_MAX, RECORDS_MAX};
 pub use entry::{Entry, Origin};
 
 use budget::RecordBudget;
-use std::{collections::BTreeMap, time::Duration};
+use entry::LINGER;
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 /// The longest lifetime of a record without an answer (RFC 6762 10 recommends it for most records).
-const TTL_MAX: Duration = Duration::from_secs(4500);
-/// The time for which a withdrawn or replaced record stays (RFC 6762 10.1 and 10.2).
-const LINGER: Duration = Duration::from_secs(1);
+pub const TTL_MAX: Duration = Duration::from_secs(4500);
 
 /// The outcome of a record that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +25,9 @@ pub enum Outcome {
     Refreshed,
     /// The record was withdrawn.
     Goodbye,
-    /// The record was withdrawn or replaced, and was unknown.
+    /// The record was withdrawn, and was unknown or had been withdrawn or replaced before.
     Unknown,
-    /// The limits of the cache are reached.
-    Refused,
+    Refused(Limit),
 }
 
 type Set = BTreeMap<Data, Entry>;
@@ -38,6 +36,8 @@ type Set = BTreeMap<Data, Entry>;
 pub struct Cache {
     sets: BTreeMap<Key, Set>,
     budget: RecordBudget,
+    /// The number of records that were received.
+    order: u64,
     /// The time before which no record is due.
     due: Option<Duration>,
 }
@@ -54,6 +54,7 @@ impl Cache {
         if ttl.is_zero() {
             return self.take_back(&key, &record.data, origin.now);
         }
+        self.order += 1;
         // Pointers are shared: a publisher must not replace the pointers of others.
         if record.flush && key.kind != Kind::Ptr {
             self.flush_others(&key, &record.data, origin.now);
@@ -67,6 +68,8 @@ impl Cache {
             *entry = Entry {
                 since: entry.since,
                 source: entry.source,
+                is_kept: entry.is_kept,
+                order: self.order,
                 ..Entry::new(ttl, origin)
             };
             let due = entry.due();
@@ -74,12 +77,17 @@ impl Cache {
             return outcome;
         }
         let others = self.sets.get(&key).map_or(0, BTreeMap::len);
-        if !self.budget.has_space(&key, &record.data, others, origin) {
-            return Outcome::Refused;
-        }
-        let entry = Entry::new(ttl, origin);
+        let is_kept = match (self.budget).admit(&key, &record.data, others, origin) {
+            Ok(is_kept) => is_kept,
+            Err(limit) => return Outcome::Refused(limit),
+        };
+        let entry = Entry {
+            is_kept,
+            order: self.order,
+            ..Entry::new(ttl, origin)
+        };
         self.look_at(entry.due());
-        self.budget.count_in(&key, &record.data, entry.source);
+        self.budget.count_in(&key, &record.data, &entry);
         let set = self.sets.entry(key).or_default();
         set.insert(record.data.clone(), entry);
         Outcome::New
@@ -87,7 +95,7 @@ impl Cache {
 
     fn take_back(&mut self, key: &Key, data: &Data, now: Duration) -> Outcome {
         let known = self.sets.get_mut(key).and_then(|set| set.get_mut(data));
-        let Some(entry) = known else {
+        let Some(entry) = known.filter(|entry| !entry.is_ended && !entry.is_disputed) else {
             return Outcome::Unknown;
         };
         entry.end(now + LINGER);
@@ -125,6 +133,11 @@ impl Cache {
         self.budget.records()
     }
 
+    /// Returns whether records of a source are known.
+    pub fn has_source(&self, source: IpAddr) -> bool {
+        self.budget.has_source(source)
+    }
+
     pub fn bytes(&self) -> usize {
         self.budget.bytes()
     }
@@ -148,12 +161,8 @@ impl Cache {
     /// Returns the record that was received last, for sets that should have one record only.
     pub fn latest(&self, link: u32, name: &Name, kind: Kind) -> Option<&Data> {
         let set = self.set(link, name, kind);
-        let latest = set.max_by_key(|(_, entry)| {
-            (
-                entry.expires > entry.received_at + LINGER,
-                entry.received_at,
-            )
-        });
+        let latest =
+            set.max_by_key(|(_, entry)| (entry.expires > entry.received_at + LINGER, entry.order));
         latest.map(|(data, _)| data)
     }
 
@@ -175,10 +184,12 @@ impl Cache {
         set.get_key_value(&Data::Ptr(target.clone()))
     }
 
-    /// Restarts the lifetime of the pointer from `name` to `target`, unless it was withdrawn or is disputed.
+    /// Restarts the lifetime of the pointer from `name` to `target`, unless it is disputed, or was withdrawn at this
+    /// time: a packet with a goodbye may have other records of the service, too.
     pub fn renew(&mut self, key: &Key, target: &Name, now: Duration) {
         let entry = self.pointer_mut(key, target);
-        if let Some(entry) = entry.filter(|entry| !entry.is_ended && !entry.is_disputed) {
+        let is_known = |e: &&mut Entry| !e.is_disputed && (!e.is_ended || e.was_withdrawn(now));
+        if let Some(entry) = entry.filter(is_known) {
             entry.renew(now);
         }
     }
@@ -194,14 +205,46 @@ impl Cache {
         }
     }
 
-    /// Ends the dispute about the pointer from `name` to `target`.
-    pub fn end_dispute(&mut self, key: &Key, target: &Name, now: Duration) {
+    /// Ends the dispute about the pointer from `name` to `target`. A withdrawn pointer of a subtype stays disputed,
+    /// because a service may leave a subtype.
+    pub fn end_dispute(&mut self, key: &Key, target: &Name, is_subtype: bool, now: Duration) {
         if let Some(entry) = self.pointer_mut(key, target)
             && entry.is_disputed
+            && !(is_subtype && entry.is_ended)
         {
             entry.renew(now);
             let due = entry.due();
             self.look_at(due);
+        }
+    }
+
+    /// Gives the records of a service their whole lifetimes, because a pointer leads to it now.
+    pub fn adopt(&mut self, link: u32, name: &Name) {
+        self.each_of(link, name, &[Kind::Srv, Kind::Txt], Entry::adopt);
+    }
+
+    /// Records that a question was sent that [`Cache::turn`] planned, or that a goodbye caused.
+    pub fn asked(&mut self, link: u32, name: &Name, kind: Kind, now: Duration) {
+        self.each_of(link, name, &[kind], |entry| entry.asked(now));
+    }
+
+    fn each_of(&mut self, link: u32, name: &Name, kinds: &[Kind], mut f: impl FnMut(&mut Entry)) {
+        for kind in kinds {
+            let key = Key {
+                link,
+                name: name.clone(),
+                kind: *kind,
+            };
+            for entry in self
+                .sets
+                .get_mut(&key)
+                .into_iter()
+                .flat_map(BTreeMap::values_mut)
+            {
+                f(entry);
+                let due = entry.due();
+                self.due = Some(self.due.map_or(due, |at| at.min(due)));
+            }
         }
     }
 
@@ -221,7 +264,7 @@ impl Cache {
 
     fn drop_key(&mut self, key: &Key) {
         for (data, entry) in self.sets.remove(key).into_iter().flatten() {
-            self.budget.count_out(key, &data, entry.source);
+            self.budget.count_out(key, &data, &entry);
         }
     }
 
@@ -236,8 +279,9 @@ impl Cache {
         keys.iter().for_each(|key| self.drop_key(key));
     }
 
-    /// Removes the expired records, and returns those to be asked for again: `is_used` decides for each.
-    pub fn turn(&mut self, now: Duration, is_used: impl Fn(&Key) -> bool) -> Due {
+    /// Removes the expired records, and returns those to be asked for again: `use_of` decides for each.
+    pub fn turn(&mut self, now: Duration, use_of: impl Fn(&Key) -> Use) -> Due {
+        let is_used = |key: &Key| use_of(key) == Use::Used;
         let mut done = Due::default();
         if self.due.is_none_or(|due| due > now) {
             return done;
@@ -251,11 +295,14 @@ impl Cache {
         for (key, set) in &mut self.sets {
             for (data, entry) in &mut *set {
                 let is_pointer = key.kind == Kind::Ptr && !entry.is_disputed;
+                if entry.due() <= now && use_of(key) == Use::Waits {
+                    entry.wait(now);
+                }
                 if entry.expires > now {
                     // The record has not expired.
                 } else if is_used(key) && entry.ask_overdue(now) {
-                    done.refresh.push(key.clone());
-                } else if is_pointer && !entry.is_ended && entry.is_unanswered() {
+                    done.refresh.push((key.clone(), data.clone(), entry.source));
+                } else if is_pointer && (entry.is_ended || entry.is_unanswered()) {
                     entry.mark_disputed(now);
                     done.lost.push((key.clone(), data.clone()));
                 } else {
@@ -267,14 +314,13 @@ impl Cache {
                     true => entry.is_due_along(now),
                     false => entry.is_due(now),
                 };
-                if is_due {
-                    if is_used(key) && !entry.is_disputed {
-                        done.refresh.push(key.clone());
-                        entry.refreshes += 1;
-                        entry.plan_refresh();
-                    } else {
-                        entry.refresh_at = None;
+                match is_due.then(|| use_of(key)) {
+                    None | Some(Use::Waits) => {}
+                    Some(Use::Used) if !entry.is_disputed => {
+                        done.refresh.push((key.clone(), data.clone(), entry.source));
+                        entry.refreshed(now);
                     }
+                    Some(Use::Used | Use::Unused) => entry.refresh_at = None,
                 }
                 let due = entry.due();
                 next = Some(next.map_or(due, |next| next.min(due)));
@@ -287,21 +333,30 @@ impl Cache {
                     self.sets.remove(key);
                 }
             }
-            self.budget.count_out(key, data, entry.source);
+            self.budget.count_out(key, data, entry);
         }
-        done.refresh.dedup();
         self.due = next;
         done
     }
+}
+
+/// The use of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Unused,
+    Used,
+    /// A question for it is waiting to be sent. Until then no time passes for it.
+    Waits,
 }
 
 /// The records that are due.
 #[derive(Debug, Default)]
 pub struct Due {
     pub expired: Vec<(Key, Data, Entry)>,
-    /// Pointers whose refresh questions had no answer. They are disputed from now on.
+    /// Pointers that were withdrawn, or whose refresh questions had no answer. They are disputed from now on.
     pub lost: Vec<(Key, Data)>,
-    pub refresh: Vec<Key>,
+    /// The records to ask for, with their sources.
+    pub refresh: Vec<(Key, Data, IpAddr)>,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 use super::{
     message::Kind,
     name::Name,
-    schedule::{Confirm, MISSING_MAX, Pace, Search, Series},
+    schedule::{Confirm, MISSING_MAX, Pace, Purse, Search, Series},
 };
 use ipnet::IpNet;
 use std::{
@@ -17,6 +17,8 @@ pub(super) const RESOLVE_DELAY: Duration = Duration::from_millis(20);
 const OTHER_FAMILY_ASKED: u32 = 3;
 /// The number of questions after which a service is used without a TXT record. RFC 6763 6.1 requires one.
 pub(super) const TXT_ASKED: u32 = 2;
+/// The number of questions for the addresses of a service's new host after which the service counts as gone.
+pub(super) const MOVED_ASKED: u32 = 3;
 /// The part of its interval after which a service joins a round of confirmations.
 const CONFIRMED_ALONG: f64 = 0.7;
 /// The most machines that are remembered for a name. Beyond it: further ones are not remembered.
@@ -28,6 +30,10 @@ const SENDER_FOR: Duration = Duration::from_secs(600);
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 /// The most other services of its host with which a service is compared. Beyond it: the others are not compared.
 const COMPARED_MAX: usize = 32;
+
+/// The most hosts of services with an Instance that are remembered on an interface. Beyond it: further ones are heard as
+/// those of other services are.
+const HOSTS_MAX: usize = 8192;
 
 /// A network interface in its present state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +137,10 @@ impl Senders {
         }
     }
 
+    pub(super) fn has(&self, source: IpAddr) -> bool {
+        self.0.contains_key(&source)
+    }
+
     /// Returns the addresses of one family that are also in `others`.
     fn common(&self, others: &Self, family: Family) -> BTreeSet<IpAddr> {
         let common = self.0.keys().filter(|ip| others.0.contains_key(ip));
@@ -144,12 +154,17 @@ impl Senders {
 /// A service on one link: its senders, and the state of the questions about it.
 #[derive(Debug, Clone)]
 pub(super) struct LinkService {
-    /// The time at which its pointer was first received.
+    /// The time at which its pointer was first received, and the source of that pointer.
     since: Duration,
+    pub(super) announced_by: IpAddr,
+    /// It has an Instance.
+    pub(super) is_preferred: bool,
     /// The machines that sent its SRV record.
     senders: Senders,
     /// The interval of its confirmations.
     pub(super) interval: Option<Duration>,
+    /// The time by which its confirmation is put off, so that hosts do not ask at the same time.
+    pub(super) jitter: Duration,
     /// The time, the families and the source of its last SRV record.
     pub(super) received_at: Duration,
     pub(super) families: Families,
@@ -166,11 +181,14 @@ pub(super) struct LinkService {
 }
 
 impl LinkService {
-    pub(super) fn new(now: Duration, interval: Option<Duration>) -> Self {
+    pub(super) fn new(announced_by: IpAddr, interval: Option<Duration>, now: Duration) -> Self {
         Self {
             since: now,
+            announced_by,
+            is_preferred: false,
             senders: Senders::default(),
             interval,
+            jitter: Duration::ZERO,
             received_at: now,
             families: Families::default(),
             source: None,
@@ -193,12 +211,26 @@ impl LinkService {
         self.is_lost = false;
     }
 
+    /// Returns whether a machine is one of the few that are known to answer for the service. Others may have taken its
+    /// name.
+    pub(super) fn is_of(&self, source: IpAddr) -> bool {
+        self.senders.has(source)
+    }
+
+    /// Returns the part of the pace that its questions use.
+    pub(super) fn purse(&self) -> Purse {
+        match self.is_preferred {
+            true => Purse::Whole,
+            false => Purse::Of(self.announced_by),
+        }
+    }
+
     fn confirm_at(&self, stretch: f64, part: f64) -> Option<Duration> {
         let is_there = !self.is_lost && self.resolve.as_ref().is_none_or(|r| r.sent >= TXT_ASKED);
         let interval = self
             .interval
             .filter(|_| is_there && self.source.is_some())?;
-        Some(self.received_at + interval.mul_f64(stretch * part))
+        Some(self.received_at + interval.mul_f64(stretch * part) + self.jitter)
     }
 
     pub(super) fn due(&self, stretch: f64) -> Option<Duration> {
@@ -227,8 +259,10 @@ pub(super) struct Host {
     /// The machines that sent an address record of this name with their own address.
     pub(super) claims: Senders,
     pub(super) ask: Option<Series>,
-    /// The families for which an NSEC record denies an address.
-    pub(super) has_no: Families,
+    /// No address of it was ever known.
+    pub(super) is_new: bool,
+    /// The times until which an NSEC record denies addresses of each family.
+    pub(super) has_no: BTreeMap<Family, Duration>,
 }
 
 impl Host {
@@ -237,21 +271,24 @@ impl Host {
             services: BTreeSet::new(),
             claims: Senders::default(),
             ask: Some(Series::new(now + RESOLVE_DELAY, MISSING_MAX)),
-            has_no: Families::default(),
+            is_new: true,
+            has_no: BTreeMap::new(),
         }
     }
 
-    /// Returns the families of addresses to ask for; `known` are the families that need no question.
-    pub(super) fn missing(&self, known: Families) -> Families {
-        let missing = Families {
-            v4: !known.v4 && !self.has_no.v4,
-            v6: !known.v6 && !self.has_no.v6,
-        };
+    /// Returns the families of addresses to ask for; `known` are the families that need no question. A host without any
+    /// known address is asked for both, whatever was denied.
+    pub(super) fn missing(&self, known: Families, now: Duration) -> Families {
         let is_reached = known.v4 || known.v6;
         let sent = self.ask.as_ref().map_or(0, |ask| ask.sent);
-        match is_reached && sent >= OTHER_FAMILY_ASKED {
-            true => Families::default(),
-            false => missing,
+        let is_missing = |family| {
+            let is_denied = self.has_no.get(&family).is_some_and(|until| *until > now);
+            let is_over = is_denied || sent >= OTHER_FAMILY_ASKED;
+            !known.has(family) && !(is_reached && is_over)
+        };
+        Families {
+            v4: is_missing(Family::V4),
+            v6: is_missing(Family::V6),
         }
     }
 }
@@ -271,16 +308,22 @@ pub(super) struct LinkState {
     pub(super) services: BTreeMap<Name, LinkService>,
     pub(super) hosts: BTreeMap<Name, Host>,
     pub(super) search: Option<Search>,
-    /// Records that are about to expire.
-    pub(super) refresh: BTreeSet<(Name, Kind)>,
+    /// The questions for records that are about to expire, or were withdrawn.
+    pub(super) refresh: BTreeMap<(Name, Kind), Purse>,
     /// The factor by which the interval of confirmations is stretched, so that many services do not fill the LAN with
     /// questions.
     pub(super) stretch: f64,
     pub(super) pace: Pace,
-    /// The packets of each source in this second.
-    pub(super) received: (Duration, BTreeMap<IpAddr, u32>),
+    /// The time of the last question.
+    pub(super) asked_at: Option<Duration>,
+    /// The hosts that answer for services with an Instance, each with the time of its last answer.
+    pub(super) hosts_of_instances: BTreeMap<IpAddr, Duration>,
+    /// The hosts of lost services, until the next turn.
+    pub(super) hosts_of_lost: Option<BTreeSet<IpAddr>>,
     /// The time before which no question is due.
     pub(super) due: Option<Duration>,
+    /// The time until which nothing is asked, because the pace has held back questions.
+    pub(super) held_until: Duration,
 }
 
 impl LinkState {
@@ -291,15 +334,30 @@ impl LinkState {
             services: BTreeMap::new(),
             hosts: BTreeMap::new(),
             search: None,
-            refresh: BTreeSet::new(),
+            refresh: BTreeMap::new(),
             stretch: 1.0,
             pace: Pace::new(now),
-            received: (now, BTreeMap::new()),
+            asked_at: None,
+            hosts_of_instances: BTreeMap::new(),
+            hosts_of_lost: None,
             due: None,
+            held_until: now,
+        }
+    }
+
+    /// Remembers a host that has answered for a service with an Instance.
+    pub(super) fn remember_host(&mut self, source: IpAddr, now: Duration) {
+        let hosts = &mut self.hosts_of_instances;
+        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(&source) {
+            hosts.retain(|_, at| *at + SENDER_FOR > now);
+        }
+        if hosts.len() < HOSTS_MAX || hosts.contains_key(&source) {
+            hosts.insert(source, now);
         }
     }
 
     pub(super) fn look_at(&mut self, at: Duration) {
+        let at = at.max(self.held_until);
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
@@ -308,6 +366,27 @@ impl LinkState {
             v4: self.link.has(Family::V4),
             v6: self.link.has(Family::V6),
         }
+    }
+
+    /// Adds a question that is sent as soon as the pace lets it out.
+    pub(super) fn ask_again(&mut self, name: &Name, kind: Kind, purse: Purse) {
+        let waiting = self.refresh.entry((name.clone(), kind)).or_insert(purse);
+        *waiting = purse.min(*waiting);
+    }
+
+    /// Returns the part of the pace that questions for a service use.
+    pub(super) fn purse_of(&self, service: &Name, source: IpAddr) -> Purse {
+        match self.services.get(service) {
+            Some(service) => service.purse(),
+            None => Purse::Of(source),
+        }
+    }
+
+    /// Returns the part of the pace that questions for the addresses of a host use.
+    pub(super) fn purse_of_host(&self, host: &Name) -> Option<Purse> {
+        let services = self.hosts.get(host)?.services.iter();
+        let known = services.filter_map(|name| self.services.get(name));
+        known.map(LinkService::purse).min()
     }
 
     /// Restarts the questions for the records of a service that is back, and for the addresses of its host: they may

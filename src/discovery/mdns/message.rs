@@ -14,13 +14,24 @@ use std::{
     sync::Arc,
 };
 
-/// The most questions of a packet. Beyond it: the packet is ignored.
-const QUESTIONS_MAX: usize = 512;
-/// The most records that are read from one packet. Beyond it: further ones are ignored.
-const RECORDS_MAX: usize = 1024;
+/// The most questions of a packet. An Ethernet frame holds 180. Beyond it: the packet is ignored.
+const QUESTIONS_MAX: usize = 256;
+/// The most labels and pointers of all names of a packet. Without compression, 9000 bytes cannot have more. Beyond it: the
+/// packet is ignored.
+const LABELS_MAX: usize = 9000;
+/// The most pointers of one name in a packet. Writers of packets need one or two. Beyond it: the packet is ignored, or the
+/// record if the name is in its data.
+const POINTERS_MAX: usize = 8;
+/// The fewest bytes of a question and of a record.
+const QUESTION_BYTES: usize = 5;
+const RECORD_BYTES: usize = 11;
+const HEADER_BYTES: usize = 12;
+/// The most bytes of a TXT record. The variables that a container gets fit. Beyond it: its further strings are left out.
+pub const TXT_MAX: usize = 4352;
 const FLAG_RESPONSE: u16 = 0x8000;
 pub(super) const FLAG_TRUNCATED: u16 = 0x0200;
 const OPCODE: u16 = 0x7800;
+const RESPONSE_CODE: u16 = 0x000f;
 pub(super) const CLASS_IN: u16 = 1;
 /// The top bit of the class: RFC 6762 5.4 in questions, 10.2 in records.
 pub(super) const TOP_BIT: u16 = 0x8000;
@@ -142,6 +153,40 @@ pub struct Question {
     pub wants_unicast: bool,
 }
 
+/// The header of a message. It is checked before anything is counted or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub is_response: bool,
+    is_truncated: bool,
+    questions: usize,
+    answers: usize,
+    authorities: usize,
+    additionals: usize,
+}
+
+impl Header {
+    /// Messages with another opcode or with a response code are ignored (RFC 6762 18.3 and 18.11).
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let numbers = bytes.first_chunk::<HEADER_BYTES>().ok_or(Malformed)?;
+        let number = |n: usize| u16::from_be_bytes([numbers[2 * n], numbers[2 * n + 1]]);
+        let (flags, count) = (number(1), |n| usize::from(number(n)));
+        let header = Self {
+            is_response: flags & FLAG_RESPONSE != 0,
+            is_truncated: flags & FLAG_TRUNCATED != 0,
+            questions: count(2),
+            answers: count(3),
+            authorities: count(4),
+            additionals: count(5),
+        };
+        let records = header.answers + header.authorities + header.additionals;
+        let least = HEADER_BYTES + header.questions * QUESTION_BYTES + records * RECORD_BYTES;
+        let is_sound = flags & (OPCODE | RESPONSE_CODE) == 0
+            && header.questions <= QUESTIONS_MAX
+            && least <= bytes.len();
+        is_sound.then_some(header).ok_or(Malformed)
+    }
+}
+
 /// A message as it was received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
@@ -155,9 +200,9 @@ pub struct Message {
     pub skipped: usize,
 }
 
-/// A packet that is not a DNS message.
+/// A packet that is not a message of multicast DNS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a DNS message")]
+#[error("not a message of multicast DNS")]
 pub struct Malformed;
 
 impl From<DecodeError> for Malformed {
@@ -167,43 +212,117 @@ impl From<DecodeError> for Malformed {
 }
 
 impl Message {
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut decoder = BinDecoder::new(bytes);
-        u16_of(&mut decoder)?;
-        let flags = u16_of(&mut decoder)?;
-        // Messages with another opcode are ignored (RFC 6762 18.3).
-        if flags & OPCODE != 0 {
-            return Err(Malformed);
-        }
-        let mut counts = [0; 4];
-        for count in &mut counts {
-            *count = usize::from(u16_of(&mut decoder)?);
-        }
-        let [questions, answers, authorities, additionals] = counts;
-        let mut message = Self {
-            is_response: flags & FLAG_RESPONSE != 0,
-            is_truncated: flags & FLAG_TRUNCATED != 0,
-            ..Self::default()
+    /// Reads a message, and adds the number of labels and pointers of its names to `steps`.
+    pub fn decode(bytes: &[u8], steps: &mut usize) -> Result<Self, Malformed> {
+        let mut reader = Reader {
+            decoder: BinDecoder::new(bytes),
+            bytes,
+            labels: 0,
         };
-        if questions > QUESTIONS_MAX {
-            return Err(Malformed);
+        let message = reader.message();
+        *steps += reader.labels;
+        message
+    }
+}
+
+/// Reads the parts of a message in their order.
+struct Reader<'a> {
+    decoder: BinDecoder<'a>,
+    bytes: &'a [u8],
+    /// The number of labels and pointers of the names so far.
+    labels: usize,
+}
+
+impl Reader<'_> {
+    fn message(&mut self) -> Result<Message, Malformed> {
+        let header = Header::read(self.bytes)?;
+        self.decoder.read_slice(HEADER_BYTES)?;
+        let mut message = Message {
+            is_response: header.is_response,
+            is_truncated: header.is_truncated,
+            ..Message::default()
+        };
+        for _ in 0..header.questions {
+            message.questions.push(self.question()?);
         }
-        for _ in 0..questions {
-            message.questions.push(question(&mut decoder)?);
-        }
-        for n in 0..(answers + authorities + additionals).min(RECORDS_MAX) {
-            let is_proposal = (answers..answers + authorities).contains(&n);
-            match record(&mut decoder)? {
-                Some(record) if !is_proposal => message.records.push(record),
+        let proposed = header.answers..header.answers + header.authorities;
+        for n in 0..proposed.end + header.additionals {
+            match self.record()? {
+                Some(record) if !proposed.contains(&n) => message.records.push(record),
                 _ => message.skipped += 1,
             }
         }
         Ok(message)
     }
-}
 
-fn u16_of(decoder: &mut BinDecoder<'_>) -> Result<u16, Malformed> {
-    Ok(decoder.read_u16()?.unverified())
+    fn number(&mut self) -> Result<u16, Malformed> {
+        Ok(self.decoder.read_u16()?.unverified())
+    }
+
+    fn name(&mut self) -> Result<Option<Name>, Malformed> {
+        self.follow(self.decoder.index())?;
+        name(&mut self.decoder)
+    }
+
+    /// Checks the length of the way through the name at an offset. A name may point to the pointer of another name, which
+    /// may do the same, so a packet of 9 kB can have a million pointers to follow.
+    fn follow(&mut self, mut at: usize) -> Result<(), Malformed> {
+        let mut pointers = 0;
+        while self.labels < LABELS_MAX && pointers <= POINTERS_MAX {
+            self.labels += 1;
+            match *self.bytes.get(at).ok_or(Malformed)? {
+                0 => return Ok(()),
+                length @ 1..0x40 => at += 1 + usize::from(length),
+                high => {
+                    let low = *self.bytes.get(at + 1).ok_or(Malformed)?;
+                    at = usize::from(u16::from_be_bytes([high & 0x3f, low]));
+                    pointers += 1;
+                }
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn question(&mut self) -> Result<Question, Malformed> {
+        let name = self.name()?.ok_or(Malformed)?;
+        let code = self.number()?;
+        let class = self.number()?;
+        Ok(Question {
+            name,
+            kind: Kind::from_code(code),
+            is_any: code == 255,
+            wants_unicast: class & TOP_BIT != 0,
+        })
+    }
+
+    /// Parses a record. Returns `None` for an unusable record, and an error if the rest of the packet cannot be read
+    /// either.
+    fn record(&mut self) -> Result<Option<Record>, Malformed> {
+        let name = self.name()?;
+        let code = self.number()?;
+        let class = self.number()?;
+        let ttl = self.decoder.read_u32()?.unverified();
+        let length = usize::from(self.number()?);
+        let start = self.decoder.index();
+        let bytes = self.decoder.read_slice(length)?.unverified();
+        let (Some(name), Some(kind)) = (name, Kind::from_code(code)) else {
+            return Ok(None);
+        };
+        if class & !TOP_BIT != CLASS_IN {
+            return Ok(None);
+        }
+        let mut rdata = Rdata {
+            bytes,
+            whole: self,
+            start,
+        };
+        Ok(rdata.read(kind).map(|data| Record {
+            name,
+            ttl,
+            flush: class & TOP_BIT != 0,
+            data,
+        }))
+    }
 }
 
 fn name(decoder: &mut BinDecoder<'_>) -> Result<Option<Name>, Malformed> {
@@ -211,56 +330,15 @@ fn name(decoder: &mut BinDecoder<'_>) -> Result<Option<Name>, Malformed> {
     Ok(Name::from_labels(name.iter()))
 }
 
-fn question(decoder: &mut BinDecoder<'_>) -> Result<Question, Malformed> {
-    let name = name(decoder)?.ok_or(Malformed)?;
-    let code = u16_of(decoder)?;
-    let class = u16_of(decoder)?;
-    Ok(Question {
-        name,
-        kind: Kind::from_code(code),
-        is_any: code == 255,
-        wants_unicast: class & TOP_BIT != 0,
-    })
-}
-
-/// Parses a record. Returns `None` for an unusable record, and an error if the rest of the packet cannot be read
-/// either.
-fn record(decoder: &mut BinDecoder<'_>) -> Result<Option<Record>, Malformed> {
-    let name = name(decoder)?;
-    let code = u16_of(decoder)?;
-    let class = u16_of(decoder)?;
-    let ttl = decoder.read_u32()?.unverified();
-    let length = usize::from(u16_of(decoder)?);
-    let start = decoder.index();
-    let bytes = decoder.read_slice(length)?.unverified();
-    let (Some(name), Some(kind)) = (name, Kind::from_code(code)) else {
-        return Ok(None);
-    };
-    if class & !TOP_BIT != CLASS_IN {
-        return Ok(None);
-    }
-    let rdata = Rdata {
-        bytes,
-        whole: decoder,
-        start,
-    };
-    Ok(rdata.read(kind).map(|data| Record {
-        name,
-        ttl,
-        flush: class & TOP_BIT != 0,
-        data,
-    }))
-}
-
 /// The data of one record, and the message around it: a name may point to any earlier position.
 struct Rdata<'a, 'b> {
     bytes: &'a [u8],
-    whole: &'b BinDecoder<'a>,
+    whole: &'b mut Reader<'a>,
     start: usize,
 }
 
 impl Rdata<'_, '_> {
-    fn read(&self, kind: Kind) -> Option<Data> {
+    fn read(&mut self, kind: Kind) -> Option<Data> {
         Some(match kind {
             Kind::A => Data::A(<[u8; 4]>::try_from(self.bytes).ok()?.into()),
             Kind::Aaaa => Data::Aaaa(<[u8; 16]>::try_from(self.bytes).ok()?.into()),
@@ -277,7 +355,7 @@ impl Rdata<'_, '_> {
                     target: self.last_name(6)?,
                 }
             }
-            Kind::Txt => Data::Txt(self.bytes.into()),
+            Kind::Txt => Data::Txt(first_strings(self.bytes).into()),
             Kind::Nsec => {
                 let (_, end) = self.name_at(0)?;
                 Data::Nsec(types_of(self.bytes.get(end..)?))
@@ -286,17 +364,32 @@ impl Rdata<'_, '_> {
     }
 
     /// Returns the name at an offset of the data, and the offset of its end.
-    fn name_at(&self, offset: usize) -> Option<(Name, usize)> {
-        let at = u16::try_from(self.start + offset).ok()?;
-        let mut decoder = self.whole.clone(at);
+    fn name_at(&mut self, offset: usize) -> Option<(Name, usize)> {
+        let at = self.start + offset;
+        self.whole.follow(at).ok()?;
+        let mut decoder = self.whole.decoder.clone(u16::try_from(at).ok()?);
         let name = name(&mut decoder).ok()??;
         Some((name, decoder.index() - self.start))
     }
 
-    fn last_name(&self, offset: usize) -> Option<Name> {
+    fn last_name(&mut self, offset: usize) -> Option<Name> {
         let (name, end) = self.name_at(offset)?;
         (end == self.bytes.len()).then_some(name)
     }
+}
+
+/// Returns the strings that fit into [`TXT_MAX`] bytes.
+fn first_strings(bytes: &[u8]) -> &[u8] {
+    let mut end = bytes.len();
+    if end > TXT_MAX {
+        end = 0;
+        while let Some(next) = bytes.get(end).map(|length| end + 1 + usize::from(*length))
+            && next <= TXT_MAX
+        {
+            end = next;
+        }
+    }
+    &bytes[..end]
 }
 
 /// Returns the types of the first block of an NSEC bitmap (RFC 4034 4.1.2). RFC 6762 6.1 uses no other block.

@@ -50,13 +50,15 @@ impl Name {
     /// Returns whether the name is `parent` with labels before it. The name of a service is one label. Some responders
     /// split it at its dots, and their services must be found too.
     pub fn is_below(&self, parent: &Self) -> bool {
+        let above = self.0.len().checked_sub(parent.0.len());
+        let Some(above) = above.filter(|above| self.0[*above..].eq_ignore_ascii_case(&parent.0))
+        else {
+            return false;
+        };
+        // What ends with the bytes of `parent` must also have the end of a label there.
         let mut labels = self.labels();
-        while labels.next().is_some() {
-            if labels.0.eq_ignore_ascii_case(&parent.0) {
-                return true;
-            }
-        }
-        false
+        while labels.0.len() > parent.0.len() && labels.next().is_some() {}
+        above > 0 && labels.0.len() == parent.0.len()
     }
 
     /// Returns the labels with a dot after each and without escapes, as in device ids. Returns `None` if a label is not

@@ -3,7 +3,7 @@
 //! The interfaces are read again at each notification of the kernel; the contents of a notification are not read.
 use super::{
     link::{Family, Link},
-    querier::{Outgoing, Packet},
+    querier::{Outgoing, PACKET_STEPS, Packet},
     turns::{SocketKey, in_turn},
 };
 use ipnet::IpNet;
@@ -144,38 +144,42 @@ impl Network {
         .await;
     }
 
-    /// Passes at most `most` received packets to `take`. The next call begins with the socket after the last one, so that
-    /// many packets on one interface do not keep the others from being read.
-    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>)) {
-        let mut count = 0;
+    /// Passes received packets to `take`, which returns the steps that each has taken, until these are `most`. The next
+    /// call begins with the socket after the last one, so that many packets on one interface do not keep the others from
+    /// being read.
+    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Packet<'_>) -> usize) {
+        let mut steps = 0;
         for key in in_turn(self.sockets.keys(), self.last_read) {
-            let Some(open) = self.sockets.get_mut(&key).filter(|_| count < most) else {
+            let Some(open) = self.sockets.get_mut(&key).filter(|_| steps < most) else {
                 break;
             };
             self.last_read = Some(key);
-            while count < most {
+            while steps < most {
                 let socket = &open.socket;
                 let received =
                     socket.try_io(Interest::READABLE, || receive(socket, &mut self.buffer));
                 match received {
                     // The kernel gives a packet for the group to each IPv6 socket in it, of any interface.
                     Ok(Some(header))
-                        if key.1 == Family::V6 && header.is_multicast && header.link != key.0 => {}
+                        if key.1 == Family::V6 && header.is_multicast && header.link != key.0 =>
+                    {
+                        steps += PACKET_STEPS;
+                    }
                     Ok(Some(header)) => {
                         open.lost = open.lost.max(header.lost);
                         let bytes = &self.buffer[..header.length];
-                        take(&Packet {
+                        steps += take(&Packet {
                             link: header.link,
                             family: key.1,
                             source: header.source,
                             is_multicast: header.is_multicast,
+                            hop_limit: header.hop_limit,
                             bytes,
                         });
                     }
-                    Ok(None) => {}
+                    Ok(None) => steps += PACKET_STEPS,
                     Err(_) => break,
                 }
-                count += 1;
             }
         }
     }
@@ -244,6 +248,7 @@ fn shared(domain: Domain) -> io::Result<Socket> {
 fn open_v4(index: u32, address: Ipv4Addr) -> io::Result<Socket> {
     let socket = shared(Domain::IPV4)?;
     setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+    setsockopt(&socket, sockopt::Ipv4RecvTtl, &true)?;
     // Without this option each socket would receive the packets of all interfaces.
     socket.set_multicast_all_v4(false)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into())?;
@@ -259,6 +264,7 @@ fn open_v6(index: u32) -> io::Result<Socket> {
     let socket = shared(Domain::IPV6)?;
     socket.set_only_v6(true)?;
     setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+    setsockopt(&socket, sockopt::Ipv6RecvHopLimit, &true)?;
     socket.set_multicast_all_v6(false)?;
     socket.bind(&SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, PORT, 0, 0).into())?;
     socket.join_multicast_v6(&GROUP_V6, index)?;
@@ -296,6 +302,7 @@ struct Header {
     link: u32,
     source: SocketAddr,
     is_multicast: bool,
+    hop_limit: u8,
     /// The packets that were lost since the socket was opened.
     lost: u32,
 }
@@ -303,7 +310,7 @@ struct Header {
 /// Receives a packet. Returns `None` for a packet that cannot be used.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> {
     let mut slices = [IoSliceMut::new(buffer)];
-    let mut space = cmsg_space!(libc::in6_pktinfo, u32);
+    let mut space = cmsg_space!(libc::in6_pktinfo, i32, u32);
     let message = recvmsg::<SockaddrStorage>(
         socket.as_raw_fd(),
         &mut slices,
@@ -316,7 +323,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> 
     let Some(source) = message.address.as_ref().and_then(address_of) else {
         return Ok(None);
     };
-    let (mut arrival, mut lost) = (None, 0);
+    let (mut arrival, mut hops, mut lost) = (None, 0, 0);
     for control in message.cmsgs()? {
         if let ControlMessageOwned::Ipv4PacketInfo(info) = control {
             let to = Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr));
@@ -324,6 +331,10 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> 
         } else if let ControlMessageOwned::Ipv6PacketInfo(info) = control {
             let to = Ipv6Addr::from(info.ipi6_addr.s6_addr);
             arrival = Some((Some(info.ipi6_ifindex), to == GROUP_V6));
+        } else if let ControlMessageOwned::Ipv4Ttl(count)
+        | ControlMessageOwned::Ipv6HopLimit(count) = control
+        {
+            hops = count;
         } else if let ControlMessageOwned::RxqOvfl(count) = control {
             lost = count;
         }
@@ -336,6 +347,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Header>> 
         link,
         source,
         is_multicast,
+        hop_limit: u8::try_from(hops).unwrap_or_default(),
         lost,
     }))
 }

@@ -5,7 +5,7 @@
 use super::{
     interfaces::Interfaces,
     network::{self, Network},
-    querier::{Change, Found, Querier, Turn, Wanted},
+    querier::{Change, Found, PACKET_STEPS_MAX, Querier, Turn, Wanted},
     trace::Counts,
 };
 use crate::telemetry::metrics;
@@ -25,10 +25,11 @@ const INTERFACE_CHECK: Duration = Duration::from_secs(10);
 const INTERFACE_CHECK_POLLED: Duration = Duration::from_secs(2);
 /// The time in which changes of interfaces are collected.
 const INTERFACE_PAUSE: Duration = Duration::from_millis(50);
-/// The most packets that are read in one turn.
-const PACKETS_AT_ONCE: usize = 256;
-/// The time from one reading of packets to the next. A packet after a silence is read at once, and the packets of a flood
-/// are read together, because a turn costs as much as many packets.
+/// The most work of reading packets in one turn, in steps of about 0.1 us, to which the last packet may add as much and a
+/// half: a turn ends after 5 ms, so that other tasks of the thread have theirs. What is left is read in the next turn.
+const STEPS_AT_ONCE: usize = PACKET_STEPS_MAX;
+/// The time from one turn to the next reading of packets or to the next question. A packet after a silence is read at once,
+/// and the packets of a flood are read together, because a turn costs as much as many packets.
 const READ_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest wait of the task.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -274,6 +275,7 @@ impl Running {
         self.publish(changes);
         self.count();
         let wake = wake.map_or(Instant::now() + IDLE, |wake| self.start + wake);
+        let wake = wake.max(Instant::now() + READ_INTERVAL);
         wake.min(self.interfaces_at)
     }
 
@@ -311,10 +313,9 @@ impl Running {
 
     /// Processes the received packets.
     fn receive(&mut self) {
-        self.read_at = Instant::now();
         let now = self.now();
         let querier = &mut self.querier;
-        (self.network).receive(PACKETS_AT_ONCE, |packet| querier.receive(packet, now));
+        (self.network).receive(STEPS_AT_ONCE, |packet| querier.receive(packet, now));
         let lost = self.network.lost();
         for (link, count) in &lost {
             let before = self.lost.get(link).copied().unwrap_or_default();
@@ -324,6 +325,7 @@ impl Running {
             }
         }
         self.lost = lost;
+        self.read_at = Instant::now();
     }
 
     fn count(&mut self) {

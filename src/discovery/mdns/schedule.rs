@@ -1,5 +1,5 @@
 //! Schedules questions. Pure.
-use std::time::Duration;
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 /// The time between a question and its first repetition (RFC 6762 5.2).
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
@@ -7,6 +7,16 @@ const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 pub const CONTINUOUS_MAX: Duration = Duration::from_secs(3600);
 /// The longest interval between two questions for a missing record of a service.
 pub const MISSING_MAX: Duration = Duration::from_secs(60);
+
+/// The time within which our own question must be due to be replaced by that of another host.
+const HEARD_WITHIN: Duration = Duration::from_millis(100);
+
+/// Returns the time at which a question that is due at `next` counts as asked because another host has asked it at `now`
+/// (RFC 6762 7.3). It returns `None` if ours is sent all the same: it is not due yet, or the one before was not ours
+/// either. Who sends questions to this host alone must not keep all of ours from being sent.
+fn stands_for(next: Duration, was_heard: bool, now: Duration) -> Option<Duration> {
+    (!was_heard && next <= now + HEARD_WITHIN).then_some(next.max(now))
+}
 
 /// A question that is repeated at growing intervals: after 1, 2, 4, … seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +26,8 @@ pub struct Series {
     max: Duration,
     /// The number of questions so far.
     pub sent: u32,
+    /// The last question was that of another host.
+    was_heard: bool,
 }
 
 impl Series {
@@ -25,6 +37,7 @@ impl Series {
             interval: FIRST_INTERVAL,
             max,
             sent: 0,
+            was_heard: false,
         }
     }
 
@@ -32,11 +45,28 @@ impl Series {
         self.next <= now
     }
 
-    /// Records that the question was asked, by this host or by another one (RFC 6762 7.3).
+    /// Records that the question was asked.
     pub fn asked(&mut self, now: Duration) {
         self.sent = self.sent.saturating_add(1);
         self.next = now + self.interval;
         self.interval = (self.interval * 2).min(self.max);
+        self.was_heard = false;
+    }
+
+    /// Returns whether the question of another host would replace ours.
+    pub fn is_due_soon(&self, now: Duration) -> bool {
+        stands_for(self.next, self.was_heard, now).is_some()
+    }
+
+    /// Returns whether the question of another host, which was heard at `now`, replaces ours. Ours is then repeated
+    /// `jitter` later, so that hosts which have heard the same question do not ask together.
+    pub fn is_asked_by_other(&mut self, now: Duration, jitter: Duration) -> bool {
+        let Some(at) = stands_for(self.next, self.was_heard, now) else {
+            return false;
+        };
+        self.asked(at + jitter);
+        self.was_heard = true;
+        true
     }
 }
 
@@ -61,13 +91,19 @@ const CONFIRM_WAITS: [Duration; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirm {
     sent: usize,
+    /// The last question was that of another host.
+    was_heard: bool,
     /// The time of the next question; after the last question, the time at which the confirmation fails.
     next: Duration,
 }
 
 impl Confirm {
     pub fn new(now: Duration) -> Self {
-        Self { sent: 0, next: now }
+        Self {
+            sent: 0,
+            was_heard: false,
+            next: now,
+        }
     }
 
     pub fn next(&self) -> Duration {
@@ -88,6 +124,20 @@ impl Confirm {
     pub fn asked(&mut self, now: Duration) {
         self.next = now + CONFIRM_WAITS.get(self.sent).copied().unwrap_or_default();
         self.sent = (self.sent + 1).min(CONFIRM_WAITS.len());
+        self.was_heard = false;
+    }
+
+    /// Returns whether the question of another host replaces ours, as [`Series::is_asked_by_other`] does. The waits are not
+    /// shortened by it.
+    pub fn is_asked_by_other(&mut self, now: Duration, jitter: Duration) -> bool {
+        let is_left = self.sent < CONFIRM_WAITS.len();
+        let at = stands_for(self.next, self.was_heard, now).filter(|_| is_left);
+        let Some(at) = at else {
+            return false;
+        };
+        self.asked(at + jitter);
+        self.was_heard = true;
+        true
     }
 
     pub fn has_failed(&self, now: Duration) -> bool {
@@ -160,7 +210,52 @@ impl Search {
 const PACKETS_BURST: f64 = 100.0;
 const PACKETS_PER_SECOND: f64 = 25.0;
 
-/// Bounds the packets that are sent. One turn may exceed the bound; a pause follows.
+/// The packets of a burst that are reserved for services that have an Instance, and for browses.
+const PACKETS_KEPT: f64 = 25.0;
+/// The bytes of questions and known answers in a packet. Names are counted without compression, so they fit.
+const PACKET_BYTES: usize = 1400;
+/// The time after which a question that the pace held back is tried again.
+pub const HELD_FOR: Duration = Duration::from_millis(200);
+
+/// The part of the pace that a question uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purse {
+    /// The whole pace, with the reserved part: a browse, or a service that has an Instance.
+    Whole,
+    /// Half of what other sources leave of the open part.
+    Of(IpAddr),
+}
+
+/// The bytes of questions that may be sent in one turn. A question that does not fit is not sent, and does not count as
+/// asked.
+#[derive(Debug)]
+pub struct Space {
+    left: usize,
+    kept: usize,
+    by_source: BTreeMap<IpAddr, usize>,
+    /// A question did not fit.
+    pub has_held: bool,
+}
+
+impl Space {
+    pub fn take(&mut self, bytes: usize, purse: Purse) -> bool {
+        let open = self.left.saturating_sub(self.kept);
+        let fits = match purse {
+            Purse::Whole => bytes <= self.left,
+            Purse::Of(source) => {
+                let mine = self.by_source.entry(source).or_default();
+                let fits = bytes <= open && *mine + bytes <= (open + *mine).div_ceil(2);
+                *mine += if fits { bytes } else { 0 };
+                fits
+            }
+        };
+        self.left -= if fits { bytes } else { 0 };
+        self.has_held |= !fits;
+        fits
+    }
+}
+
+/// Bounds the packets that are sent.
 #[derive(Debug, Clone)]
 pub struct Pace {
     left: f64,
@@ -175,20 +270,26 @@ impl Pace {
         }
     }
 
-    /// Returns the time from which packets may be sent; `None` means now.
-    pub fn wait(&mut self, now: Duration) -> Option<Duration> {
+    /// Returns the space for questions, each of which is sent by this number of families.
+    pub fn space(&mut self, now: Duration, families: usize) -> Space {
         let passed = now.saturating_sub(self.since).as_secs_f64();
         self.left = (self.left + passed * PACKETS_PER_SECOND).min(PACKETS_BURST);
         self.since = now;
-        (self.left < 1.0).then(|| {
-            let missing = (1.0 - self.left) / PACKETS_PER_SECOND;
-            now + Duration::from_secs_f64(missing) + Duration::from_millis(1)
-        })
+        let bytes = |packets: f64| {
+            let each = u32::try_from(families.max(1)).map_or(f64::MAX, f64::from);
+            let whole = (1_u16..).take_while(|n| f64::from(*n) * each <= packets);
+            whole.count() * PACKET_BYTES
+        };
+        Space {
+            left: bytes(self.left),
+            kept: bytes(PACKETS_KEPT),
+            by_source: BTreeMap::new(),
+            has_held: false,
+        }
     }
 
     pub fn sent(&mut self, packets: usize) {
         self.left -= u32::try_from(packets).map_or(f64::MAX, f64::from);
-        self.left = self.left.max(-10.0 * PACKETS_BURST);
     }
 }
 
@@ -225,6 +326,36 @@ mod tests {
     }
 
     #[test]
+    fn a_question_of_another_host_counts_once_in_its_time_and_not_twice_in_a_row() {
+        let mut confirm = Confirm::new(ms(1000));
+        assert!(!confirm.is_asked_by_other(ms(899), ms(0)));
+        // All that is heard, every 10 ms, does not shorten the time in which seven questions are asked.
+        let (mut heard, mut own) = (vec![], vec![]);
+        for now in (900..)
+            .step_by(10)
+            .map(ms)
+            .take_while(|now| *now < ms(10_000))
+        {
+            if confirm.is_asked_by_other(now, ms(30)) {
+                heard.push(now);
+            } else if confirm.is_due(now) {
+                confirm.asked(now);
+                own.push(now);
+            }
+        }
+        assert_eq!(heard, [900, 3130, 5360, 7790].map(ms));
+        assert_eq!(own, [2130, 4360, 6590].map(ms));
+        let mut series = Series::new(ms(1000), CONTINUOUS_MAX);
+        let asked =
+            [899, 900, 950, 1900, 2000, 2100].map(|n| series.is_asked_by_other(ms(n), ms(0)));
+        assert_eq!(asked, [false, true, false, false, false, false]);
+        assert_eq!(series.next, ms(2000));
+        series.asked(ms(2000));
+        assert!(series.is_asked_by_other(ms(3900), ms(20)));
+        assert_eq!(series.next, ms(8020));
+    }
+
+    #[test]
     fn a_machine_that_stood_still_asks_again_before_it_gives_up() {
         let mut confirm = Confirm::new(ms(0));
         confirm.asked(ms(0));
@@ -249,14 +380,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_a_second_is_bounded() {
-        let (mut pace, mut sent) = (Pace::new(ms(0)), 0);
-        for millis in 0..10_000 {
-            if pace.wait(ms(millis)).is_none() {
-                pace.sent(1);
-                sent += 1;
+    fn what_is_sent_in_a_second_is_bounded_and_a_part_is_reserved() {
+        let other = |n: u8| Purse::Of([10, 0, 0, n].into());
+        for (purses, expected) in [
+            (vec![Purse::Whole], 340..=350),
+            (vec![other(1)], 300..=325),
+            ((1..=100).map(other).collect(), 315..=325),
+        ] {
+            let (mut pace, mut sent) = (Pace::new(ms(0)), 0);
+            for millis in 0..10_000 {
+                let mut space = pace.space(ms(millis), 1);
+                let purse = purses[sent % purses.len()];
+                if space.take(700, purse) {
+                    pace.sent(1);
+                    sent += 1;
+                }
             }
+            assert!(expected.contains(&sent), "{sent} {purses:?}");
         }
-        assert!((340..=350).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_source_that_asks_for_much_leaves_half_of_each_turn_to_the_others() {
+        let mut space = Pace::new(ms(0)).space(ms(0), 2);
+        let [first, second] = [1, 2].map(|n| Purse::Of([10, 0, 0, n].into()));
+        let mut taken = |purse| (0..10_000).filter(|_| space.take(14, purse)).count();
+        // 37 of 50 packets are open in each family.
+        let open = (50 - 12) * PACKET_BYTES / 14;
+        assert_eq!(taken(first), open / 2);
+        assert!(taken(second).abs_diff(open / 4) <= 1);
+        assert!(taken(Purse::Whole) >= 12 * PACKET_BYTES / 14);
     }
 }

@@ -5,8 +5,8 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt, net::SocketAddr};
 
-/// The most records of a packet that are shown.
-const RECORDS_SHOWN: usize = 12;
+/// The most records of a packet that are kept and shown.
+pub const RECORDS_SHOWN: usize = 12;
 
 /// The reason that a packet was ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,18 +18,21 @@ pub enum Ignored {
     SourcePort,
     /// The packet was sent by unicast from a host that is on no network of the interface (RFC 6762 11).
     OffLink,
-    /// Its source sends too many packets.
+    /// The packet is a response by unicast, and no question was sent lately.
+    Unasked,
+    /// Hosts like its source cause too much work.
     TooMany,
-    /// The packet is a query of a simple resolver.
+    /// The packet is a query to this host alone, or one of a simple resolver.
     OtherQuery,
 }
 
 impl Ignored {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Interface,
         Self::Malformed,
         Self::SourcePort,
         Self::OffLink,
+        Self::Unasked,
         Self::TooMany,
         Self::OtherQuery,
     ];
@@ -41,6 +44,7 @@ impl Ignored {
             Self::Malformed => "malformed",
             Self::SourcePort => "source_port",
             Self::OffLink => "off_link",
+            Self::Unasked => "unasked",
             Self::TooMany => "rate",
             Self::OtherQuery => "other_query",
         }
@@ -51,11 +55,14 @@ impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Interface => "it came by an interface that no Configuration uses",
-            Self::Malformed => "it is not a DNS message",
+            Self::Malformed => "it is not a message of multicast DNS",
             Self::SourcePort => "it is a response that was not sent from port 5353",
             Self::OffLink => "it was sent by a host outside the networks of the interface",
-            Self::TooMany => "its source sends too many packets",
-            Self::OtherQuery => "it is a query that is answered by unicast",
+            Self::Unasked => "it is a response by unicast, and no question was sent lately",
+            Self::TooMany => "the packets of hosts like its source cause too much work",
+            Self::OtherQuery => {
+                "it is a query to this host alone, or one that is answered by unicast"
+            }
         })
     }
 }
@@ -65,12 +72,17 @@ impl fmt::Display for Ignored {
 pub enum Note {
     /// The questions that were sent on an interface.
     Asked(String, Vec<(Name, Kind)>),
-    /// A response: its records, and the number of used ones.
-    Received(SocketAddr, Vec<Record>, usize),
+    /// A response: its first records, and the numbers of all records and of used ones.
+    Received {
+        source: SocketAddr,
+        first: Vec<Record>,
+        count: usize,
+        used: usize,
+    },
     Ignored(SocketAddr, Ignored),
     /// A record exceeds the limits of the cache.
     Refused(Name, Kind),
-    /// A service did not answer.
+    /// A service was withdrawn, or did not answer.
     Lost(Name),
 }
 
@@ -82,19 +94,21 @@ impl fmt::Display for Note {
                 let questions = questions
                     .iter()
                     .map(|(name, kind)| format!(" {kind} {name}"));
-                list(f, questions)
+                let count = questions.len();
+                list(f, questions, count)
             }
-            Self::Received(source, records, used) => {
-                write!(
-                    f,
-                    "{source} answered, {used} of {} records of use:",
-                    records.len()
-                )?;
-                let records = records.iter().map(|record| {
+            Self::Received {
+                source,
+                first,
+                count,
+                used,
+            } => {
+                write!(f, "{source} answered, {used} of {count} records of use:")?;
+                let records = first.iter().map(|record| {
                     let kind = record.data.kind();
                     format!(" {kind} {} ttl {}", record.name, record.ttl)
                 });
-                list(f, records)
+                list(f, records, *count)
             }
             Self::Ignored(source, reason) => write!(f, "ignored a packet from {source}: {reason}"),
             Self::Refused(name, kind) => write!(
@@ -104,15 +118,18 @@ impl fmt::Display for Note {
             Self::Lost(name) => {
                 write!(
                     f,
-                    "{name} did not answer seven questions: it counts as gone"
+                    "{name} was withdrawn or did not answer: it counts as gone, and is searched for"
                 )
             }
         }
     }
 }
 
-fn list(f: &mut fmt::Formatter<'_>, items: impl ExactSizeIterator<Item = String>) -> fmt::Result {
-    let count = items.len();
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    items: impl Iterator<Item = String>,
+    count: usize,
+) -> fmt::Result {
     for (n, item) in items.take(RECORDS_SHOWN).enumerate() {
         f.write_str(if n > 0 { "," } else { "" })?;
         f.write_str(&item)?;

@@ -1,10 +1,11 @@
 //! Bounds the services that one discovery admits, because anyone on a LAN can announce many services, each as large as
 //! a packet. Pure.
 //!
-//! A service that was admitted stays, whatever comes after it.
-use super::service::with_record_of;
+//! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
+//! that those of the other hosts leave.
+use super::{super::super::mdns::querier::LeftOut, service::with_record_of};
 use crate::model::device::Device;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// The most services of a Configuration. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
 pub(super) const SERVICES_MAX: usize = 4096;
@@ -14,19 +15,25 @@ const BYTES_MAX: usize = 4 << 20;
 /// The most left-out services that are remembered by name. Beyond it: only their existence is recorded.
 const LEFT_OUT_MAX: usize = 4096;
 
+/// A host that has used less than this part of the bytes is not the one that has exceeded its share.
+const LARGE: usize = 16;
+
 /// The bytes of the admitted services, and the services that are left out.
 #[derive(Default)]
 pub(super) struct ServiceBudget {
     bytes: usize,
-    /// The full names of services that are left out.
-    left_out: BTreeSet<String>,
+    by_source: BTreeMap<IpAddr, usize>,
+    /// The full names of services that are left out, and why.
+    left_out: BTreeMap<String, LeftOut>,
     more_are_left_out: bool,
-    /// The querier has left out services that this discovery may want.
-    others_are_left_out: bool,
+    /// The reason that the querier has left out services that this discovery may want.
+    others_are_left_out: Option<LeftOut>,
 }
 
 /// The earlier states of a service.
 pub(super) struct Known<'a> {
+    /// The host to which its bytes are counted.
+    pub(super) source: IpAddr,
     /// The device of its last announcement; `None` if it is about to be removed.
     pub(super) device: Option<&'a Device>,
     /// The device that is published.
@@ -40,34 +47,65 @@ impl ServiceBudget {
         known: &Known<'_>,
         device: Option<Device>,
     ) -> Option<Arc<Device>> {
-        let others = self.bytes - known.device.map_or(0, bytes_of);
-        let device = device.map(|device| match others + bytes_of(&device) <= BYTES_MAX {
-            true => device,
-            false => with_record_of(device, known.device.or(known.published)),
+        self.release(known.source, known.device);
+        let device = device.map(|device| match self.exceeded(known.source, &device) {
+            None => device,
+            Some(_) => with_record_of(device, known.device.or(known.published)),
         });
-        self.bytes = others + device.as_ref().map_or(0, bytes_of);
+        self.count(known.source, device.as_ref());
         device.map(Arc::new)
     }
 
-    /// Admits a new service beside `count` others. Returns `None` if the limits are reached.
-    pub(super) fn admit(&mut self, count: usize, device: Device) -> Option<Arc<Device>> {
-        let bytes = self.bytes + bytes_of(&device);
-        if count >= SERVICES_MAX || bytes > BYTES_MAX {
-            self.leave_out(device.id.as_str());
+    /// Admits a new service of `source` beside `count` others. Returns `None` if the limits are reached.
+    pub(super) fn admit(
+        &mut self,
+        count: usize,
+        source: IpAddr,
+        device: Device,
+    ) -> Option<Arc<Device>> {
+        let is_full = (count >= SERVICES_MAX).then_some(LeftOut::Total);
+        if let Some(why) = is_full.or_else(|| self.exceeded(source, &device)) {
+            self.leave_out(device.id.as_str(), why);
             return None;
         }
-        self.bytes = bytes;
+        self.count(source, Some(&device));
         Some(Arc::new(device))
     }
 
-    /// Frees the bytes of a device.
-    pub(super) fn release(&mut self, device: Option<&Device>) {
-        self.bytes -= device.map_or(0, bytes_of);
+    /// Returns the limit that the bytes of one more device exceed.
+    fn exceeded(&self, source: IpAddr, device: &Device) -> Option<LeftOut> {
+        let more = bytes_of(device);
+        let mine = self.by_source.get(&source).copied().unwrap_or_default();
+        let share = (BYTES_MAX - (self.bytes - mine)) / 2;
+        // A host that has little is refused because of the others.
+        let why = match mine + more > BYTES_MAX / LARGE {
+            true => LeftOut::Share(source),
+            false => LeftOut::Total,
+        };
+        (mine + more > share).then_some(why)
     }
 
-    fn leave_out(&mut self, fullname: &str) {
-        if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains(fullname) {
-            self.left_out.insert(fullname.to_owned());
+    fn count(&mut self, source: IpAddr, device: Option<&Device>) {
+        let bytes = device.map_or(0, bytes_of);
+        self.bytes += bytes;
+        *self.by_source.entry(source).or_default() += bytes;
+    }
+
+    /// Frees the bytes of a device.
+    pub(super) fn release(&mut self, source: IpAddr, device: Option<&Device>) {
+        let bytes = device.map_or(0, bytes_of);
+        self.bytes -= bytes;
+        if let Some(mine) = self.by_source.get_mut(&source) {
+            *mine -= bytes;
+            if *mine == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+    }
+
+    fn leave_out(&mut self, fullname: &str, why: LeftOut) {
+        if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains_key(fullname) {
+            self.left_out.insert(fullname.to_owned(), why);
         } else {
             self.more_are_left_out = true;
         }
@@ -78,21 +116,31 @@ impl ServiceBudget {
         self.left_out.remove(fullname);
     }
 
-    pub(super) fn others_are_left_out(&mut self, are: bool) {
-        self.others_are_left_out = are;
+    pub(super) fn others_are_left_out(&mut self, why: Option<LeftOut>) {
+        self.others_are_left_out = why;
     }
 
     pub(super) fn leaves_out(&self) -> bool {
-        self.others_are_left_out || self.more_are_left_out || !self.left_out.is_empty()
+        self.reason().is_some()
+    }
+
+    fn reason(&self) -> Option<LeftOut> {
+        let more = self.more_are_left_out.then_some(LeftOut::Total);
+        let here = self.left_out.values().next().copied();
+        here.or(more).or(self.others_are_left_out)
     }
 
     /// Returns a message if services are left out.
     pub(super) fn problem(&self) -> Option<String> {
-        self.leaves_out().then(|| {
-            format!(
+        Some(match self.reason()? {
+            LeftOut::Total => format!(
                 "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most; narrow the filters",
                 BYTES_MAX >> 20
-            )
+            ),
+            LeftOut::Share(source) => format!(
+                "services of {source} are left out: this host has used up its share, which is half of the services, \
+                 records and bytes that the other hosts leave; check what it announces"
+            ),
         })
     }
 }

@@ -2,7 +2,7 @@
 use super::{
     super::super::mdns::{
         name::Name,
-        querier::{self, Found},
+        querier::{self, Found, LeftOut},
     },
     address::Address,
     environment::Txt,
@@ -17,7 +17,10 @@ use std::{
 /// The services that the tracker knows.
 pub(super) struct Known {
     services: BTreeMap<Name, Arc<querier::Service>>,
-    leaves_out: bool,
+    /// The service that has each full name. Names whose labels have other borders may have the same text: the first one
+    /// known is the device, and the others wait until it is gone.
+    holders: BTreeMap<String, Name>,
+    leaves_out: Option<LeftOut>,
     /// The most new and changed services that one call takes over.
     at_once: usize,
     /// The service that was taken over last, if others wait.
@@ -29,7 +32,8 @@ impl Known {
     pub(super) fn new(at_once: usize) -> Self {
         Self {
             services: BTreeMap::new(),
-            leaves_out: false,
+            holders: BTreeMap::new(),
+            leaves_out: None,
             at_once,
             last: None,
             is_behind: false,
@@ -44,30 +48,46 @@ impl Known {
     /// Returns the changes in `found`. A service whose name is not text is ignored, because a device's id and its
     /// environment are text.
     pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
-        let mut events = vec![];
-        self.services.retain(|name, service| {
-            let stays = found.services.contains_key(name);
-            let gone = (!stays).then(|| service.name.text()).flatten();
-            events.extend(gone.map(Event::Removed));
-            stays
-        });
+        let stays = |name: &&Name| found.services.contains_key(*name);
+        let left: Vec<Name> = (self.services.keys().filter(|name| !stays(name)).cloned()).collect();
+        let mut gone = BTreeSet::new();
+        for name in left {
+            let service = self.services.remove(&name);
+            gone.extend(service.and_then(|service| self.release(&name, &service)));
+        }
+        let mut resolved = vec![];
         for (name, service) in self.next(found) {
             let before = self.services.insert(name.clone(), service.clone());
             // A service that is announced again in another case is another device.
-            let fullname = service.name.text();
-            let before = before.and_then(|before| before.name.text());
-            events.extend(
-                before
-                    .filter(|b| Some(b) != fullname.as_ref())
-                    .map(Event::Removed),
-            );
-            let service = fullname.and_then(|fullname| service_of(fullname, service));
-            events.extend(service.map(|service| Event::Resolved(Box::new(service))));
+            let other = before.filter(|before| before.name.text() != service.name.text());
+            gone.extend(other.and_then(|before| self.release(name, &before)));
+            resolved.extend(hold(&mut self.holders, name, service));
         }
+        for (name, service) in self.services.iter().filter(|_| !gone.is_empty()) {
+            let text = service.name.text().filter(|text| gone.contains(text));
+            let is_free = text.is_some_and(|text| !self.holders.contains_key(&text));
+            let heir = is_free.then(|| hold(&mut self.holders, name, service));
+            resolved.extend(heir.flatten());
+        }
+        for service in &resolved {
+            gone.remove(&service.fullname);
+        }
+        let mut events: Vec<Event> = gone.into_iter().map(Event::Removed).collect();
+        events.extend(resolved.into_iter().map(Box::new).map(Event::Resolved));
         if std::mem::replace(&mut self.leaves_out, found.leaves_out) != found.leaves_out {
             events.push(Event::LeavesOut(found.leaves_out));
         }
         events
+    }
+
+    /// Takes its text from a service that is gone or has another name now. Returns the text if the service was the device.
+    fn release(&mut self, name: &Name, service: &querier::Service) -> Option<String> {
+        let text = service.name.text()?;
+        let holder = self.holders.get(&text);
+        (holder == Some(name)).then(|| {
+            self.holders.remove(&text);
+            text
+        })
     }
 
     /// Returns the new and changed services whose turn it is: the first of those that come after the last one, so that
@@ -87,6 +107,17 @@ impl Known {
         self.last = last.map(|(name, _)| (*name).clone());
         next
     }
+}
+
+/// Returns the service if it is the device of its text, which it becomes if no other is.
+fn hold(
+    holders: &mut BTreeMap<String, Name>,
+    name: &Name,
+    service: &querier::Service,
+) -> Option<Service> {
+    let text = service.name.text()?;
+    let holder = holders.entry(text.clone()).or_insert_with(|| name.clone());
+    (holder == name).then(|| service_of(text, service)).flatten()
 }
 
 fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
@@ -110,6 +141,7 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
         port: service.port,
         addresses,
         txt: strings(&service.txt),
+        source: service.source,
         twin: service.twin.as_ref().and_then(Name::text),
     })
 }
@@ -154,6 +186,7 @@ mod tests {
             port,
             addresses: vec![],
             txt: Arc::from([]),
+            source: [10, 0, 0, 1].into(),
             twin: None,
         };
         (name, Arc::new(service))
@@ -170,7 +203,7 @@ mod tests {
         let reported = |event| match event {
             Event::Resolved(service) => format!("{} at {}", service.fullname, service.port),
             Event::Removed(fullname) => format!("{fullname} gone"),
-            Event::LeavesOut(leaves) => format!("leaves out: {leaves}"),
+            Event::LeavesOut(leaves) => format!("leaves out: {leaves:?}"),
         };
         events.into_iter().map(reported).collect()
     }
@@ -187,10 +220,13 @@ mod tests {
         let second = known.events(&found(&[a.clone(), moved.clone()]));
         assert_eq!(story(second), ["b._t._tcp.local. at 2"]);
         let third = known.events(&Found {
-            leaves_out: true,
+            leaves_out: Some(LeftOut::Total),
             ..found(&[moved])
         });
-        assert_eq!(story(third), ["a._t._tcp.local. gone", "leaves out: true"]);
+        assert_eq!(
+            story(third),
+            ["a._t._tcp.local. gone", "leaves out: Some(Total)"]
+        );
     }
 
     #[test]
@@ -221,6 +257,27 @@ mod tests {
             story(events),
             ["Porch._t._tcp.local. gone", "porch._t._tcp.local. at 1"]
         );
+    }
+
+    #[test]
+    fn a_name_of_the_same_text_with_other_labels_changes_nothing_and_takes_over_when_the_first_is_gone()
+     {
+        let camera = service("cam v1.2", 554);
+        let (_, mut forged) = service("x", 666);
+        let labels = [&b"cam v1"[..], b"2", b"_t", b"_tcp", b"local"];
+        let name = Name::from_labels(labels).unwrap();
+        Arc::make_mut(&mut forged).name = name.clone();
+        let forged = (name, forged);
+        let text = "cam v1.2._t._tcp.local.";
+        let mut known = Known::new(usize::MAX);
+        let mut told = |services: &[_]| story(known.events(&found(services)));
+        assert_eq!(told(&[camera.clone()]), [format!("{text} at 554")]);
+        assert_eq!(told(&[camera.clone(), forged.clone()]), [""; 0]);
+        assert_eq!(told(&[camera.clone()]), [""; 0]);
+        assert_eq!(told(&[camera.clone(), forged.clone()]), [""; 0]);
+        assert_eq!(told(&[forged.clone()]), [format!("{text} at 666")]);
+        assert_eq!(told(&[camera, forged]), [""; 0]);
+        assert_eq!(told(&[]), [format!("{text} gone")]);
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl From<&Service> for service::Service {
             port: found.port,
             addresses: Address::new(found.address, "").into_iter().collect(),
             txt: txt.map(|(key, value)| Txt { key, value }).collect(),
+            source: found.address,
             twin: None,
         }
     }
@@ -138,6 +139,7 @@ impl Discovery {
             family: Family::V4,
             source,
             is_multicast: true,
+            hop_limit: 255,
             bytes,
         };
         self.querier.receive(&packet, now);

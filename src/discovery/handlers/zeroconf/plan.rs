@@ -4,8 +4,9 @@
 //! is complete, and some services change without end. The published set changes rarely, and is correct nevertheless.
 //! The querier decides whether a service is still present.
 use super::{
+    super::super::mdns::querier::LeftOut,
     address::{Address, Reach},
-    budget::{Known, ServiceBudget},
+    budget::{Known, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
     service::{Service, device_from_service},
@@ -24,6 +25,8 @@ const LOOPBACK_SETTLE: Duration = Duration::from_millis(1500);
 /// query (after 3 s). If the first address were published, the brokers would be replaced for the second one at each
 /// start of an agent.
 const LINK_LOCAL_SETTLE: Duration = Duration::from_millis(3500);
+/// The time for which a device that is gone need not settle again.
+const SETTLED_FOR: Duration = Duration::from_secs(900);
 /// The time that a settled device waits for others that still settle, so that devices that appear together are
 /// published in one set.
 const GATHER: Duration = Duration::from_millis(150);
@@ -40,8 +43,8 @@ pub(super) enum Event {
     Resolved(Box<Service>),
     /// The service of this full name said goodbye, or did not answer.
     Removed(String),
-    /// True if there are more services than the querier can hold.
-    LeavesOut(bool),
+    /// The reason that the querier leaves out services, if it does.
+    LeavesOut(Option<LeftOut>),
 }
 
 /// The result of a turn.
@@ -58,6 +61,8 @@ pub(super) struct Tracker {
     /// The services by full name, which is the device id.
     services: BTreeMap<String, Tracked>,
     published: DeviceSet,
+    /// The services that were published and are gone, with the times until which they need not settle again.
+    settled: BTreeMap<String, Duration>,
     budget: ServiceBudget,
     notices: Notices,
     /// The time at which the problems are published, if they have changed.
@@ -72,6 +77,7 @@ impl Tracker {
             details,
             services: BTreeMap::new(),
             published: DeviceSet::default(),
+            settled: BTreeMap::new(),
             budget: ServiceBudget::default(),
             notices: Notices::default(),
             report_at: None,
@@ -98,6 +104,7 @@ impl Tracker {
         let home = tracked.as_ref().and_then(|t| t.home(now));
         let before = tracked.as_ref().and_then(|t| t.device.clone());
         let known = Known {
+            source: tracked.as_ref().map_or(service.source, |t| t.source),
             device: before.as_deref(),
             published: published.map(Arc::as_ref),
         };
@@ -120,16 +127,18 @@ impl Tracker {
             }
             None => {
                 self.budget.forget(&service.fullname);
-                let Some(device) = device.and_then(|device| self.budget.admit(count, device))
-                else {
+                let admit = |device| self.budget.admit(count, service.source, device);
+                let Some(device) = device.and_then(admit) else {
                     return;
                 };
+                let is_back = self.settled.remove(&service.fullname).is_some();
                 let settle = match service.reach() {
+                    _ if is_back => SETTLE,
                     Some(Reach::LinkLocal) => LINK_LOCAL_SETTLE,
                     Some(Reach::Loopback) if self.details.interfaces.are_all() => LOOPBACK_SETTLE,
                     _ => SETTLE,
                 };
-                let tracked = Tracked::new(device, now + settle);
+                let tracked = Tracked::new(service.source, device, now + settle);
                 self.services.insert(service.fullname.clone(), tracked);
             }
         }
@@ -143,7 +152,7 @@ impl Tracker {
         let Some(tracked) = self.services.get_mut(fullname) else {
             return;
         };
-        self.budget.release(tracked.device.as_deref());
+        (self.budget).release(tracked.source, tracked.device.as_deref());
         let calm_at = tracked.changed.map_or(now, |changed| changed + SETTLE);
         tracked.becomes(None, published, now.max(calm_at));
         if tracked.due.is_none() {
@@ -190,8 +199,10 @@ impl Tracker {
         let Self {
             services,
             published,
+            settled,
             ..
         } = self;
+        settled.retain(|_, until| *until > now);
         services.retain(|fullname, tracked| {
             if tracked.due.is_some_and(|due| due <= now) {
                 tracked.due = None;
@@ -201,6 +212,9 @@ impl Tracker {
                     Some(device) => published.devices.insert(id, device.clone()),
                     None => published.devices.remove(&id),
                 };
+                if tracked.device.is_none() && settled.len() < SERVICES_MAX {
+                    settled.insert(fullname.clone(), now + SETTLED_FOR);
+                }
                 tracked.leaves(before, now);
             }
             tracked.device.is_some() || tracked.due.is_some()

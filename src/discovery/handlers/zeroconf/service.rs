@@ -5,7 +5,7 @@ use super::{
     environment::{self, PREFIX, RESERVED, Txt},
 };
 use crate::model::{device::Device, pin::Pin};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// The longest full name of a service, in bytes. It becomes an annotation of an Instance. Beyond it: the service is
 /// no device.
@@ -21,6 +21,8 @@ pub(super) struct Service {
     /// The addresses. The one that has been known for longest comes first.
     pub(super) addresses: Vec<Address>,
     pub(super) txt: Vec<Txt>,
+    /// The address of the host that announced it.
+    pub(super) source: IpAddr,
     /// The full name of another service whose host has the same name and is a different machine.
     pub(super) twin: Option<String>,
 }
@@ -159,6 +161,7 @@ mod tests {
                 key: "Path".into(),
                 value: Some(b"/live".to_vec()),
             }],
+            source: [10, 0, 0, 1].into(),
             twin: None,
         }
     }

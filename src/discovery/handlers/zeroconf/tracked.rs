@@ -1,9 +1,11 @@
 //! Holds an admitted service and the time at which its state is published. Pure.
 use crate::{discovery::damping::FIRST_CONNECTION_HOLD, model::device::Device};
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// A service that was admitted.
 pub(super) struct Tracked {
+    /// The host to which its bytes are counted.
+    pub(super) source: IpAddr,
     /// The device to publish; `None` if the device is to be removed.
     pub(super) device: Option<Arc<Device>>,
     /// The time of the publication, if `device` differs from the published device.
@@ -17,8 +19,9 @@ pub(super) struct Tracked {
 
 impl Tracked {
     /// Creates a service that is to be published at `due`.
-    pub(super) fn new(device: Arc<Device>, due: Duration) -> Self {
+    pub(super) fn new(source: IpAddr, device: Arc<Device>, due: Duration) -> Self {
         Self {
+            source,
             device: Some(device),
             due: Some(due),
             changed: None,

@@ -1,7 +1,9 @@
 //! The lifetime of one record. Pure.
-use super::super::schedule::REPEATED_AFTER;
+use super::super::schedule::{HELD_FOR, REPEATED_AFTER};
 use std::{net::IpAddr, time::Duration};
 
+/// The time for which a withdrawn or replaced record stays (RFC 6762 10.1 and 10.2), and a record without a pointer.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// A disputed pointer is kept for this time, so that its service can be searched for.
 const DISPUTED_FOR: Duration = Duration::from_secs(900);
 /// The percentages of its lifetime at which a record is asked for again (RFC 6762 5.2).
@@ -16,10 +18,16 @@ const ASKED_OVERDUE: u8 = 5;
 /// The shortest lifetime of a record that is asked for again. Records with shorter lifetimes depend on their publisher.
 const REFRESHED_TTL: Duration = Duration::from_secs(2);
 
+/// The time that an answer has at least, from the time at which a question was sent that had been held back.
+const ANSWER_WAIT: Duration = Duration::from_millis(500);
+
 /// The source and the time of a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
     pub source: IpAddr,
+    /// The record is of a service to which no pointer leads yet. It is kept for a moment, because the pointer may be in
+    /// the next packet.
+    pub is_orphan: bool,
     pub now: Duration,
     /// The jitter of the refresh questions, 0 to 2 % of the lifetime, so that hosts do not ask at the same time.
     pub jitter: f64,
@@ -37,13 +45,18 @@ pub struct Entry {
     pub expires: Duration,
     /// No answer confirmed the record in time. A disputed record counts as absent, and is not sent as a known answer.
     pub is_disputed: bool,
-    /// The record was withdrawn or replaced, and is not asked for again.
-    pub(super) is_ended: bool,
+    /// The record was withdrawn or replaced, and is not refreshed.
+    pub is_ended: bool,
     /// The number of refresh questions.
     pub refreshes: u8,
     pub(super) refresh_at: Option<Duration>,
     pub(super) jitter: f64,
-    pub(super) source: IpAddr,
+    /// It is counted in the part of the cache that is reserved for services that have an Instance.
+    pub(super) is_kept: bool,
+    /// Its place in the order in which records were received.
+    pub(super) order: u64,
+    /// The source that sent it first.
+    pub source: IpAddr,
 }
 
 impl Entry {
@@ -58,10 +71,24 @@ impl Entry {
             refreshes: 0,
             refresh_at: None,
             jitter: origin.jitter,
+            is_kept: false,
+            order: 0,
             source: origin.source,
         };
         entry.plan_refresh();
+        if origin.is_orphan {
+            entry.expires = entry.expires.min(origin.now + LINGER);
+            entry.refresh_at = None;
+        }
         entry
+    }
+
+    /// Gives a record that had no pointer its whole lifetime.
+    pub(super) fn adopt(&mut self) {
+        if !self.is_ended {
+            self.expires = self.received_at + self.ttl;
+            self.plan_refresh();
+        }
     }
 
     pub(super) fn plan_refresh(&mut self) {
@@ -71,6 +98,13 @@ impl Entry {
             let part = (f64::from(*percent) + self.jitter) / 100.0;
             self.received_at + self.ttl.mul_f64(part)
         });
+    }
+
+    /// Records that it is asked for. Questions that were due while they could not be sent are not sent all at once.
+    pub(super) fn refreshed(&mut self, now: Duration) {
+        self.refreshes += 1;
+        self.plan_refresh();
+        self.refresh_at = self.refresh_at.map(|at| at.max(now + HELD_FOR));
     }
 
     /// Ends the lifetime of a record that was withdrawn or replaced.
@@ -90,6 +124,17 @@ impl Entry {
         (self.refreshes, self.refresh_at) = (asked + 1, None);
         self.expires = now + REPEATED_AFTER;
         true
+    }
+
+    /// Keeps the record, because a question for it is waiting to be sent.
+    pub(super) fn wait(&mut self, now: Duration) {
+        self.expires = self.expires.max(now + HELD_FOR);
+        self.refresh_at = self.refresh_at.map(|at| at.max(now + HELD_FOR));
+    }
+
+    /// Records that a question for it was sent.
+    pub(super) fn asked(&mut self, now: Duration) {
+        self.expires = self.expires.max(now + ANSWER_WAIT);
     }
 
     /// Returns whether the record is to be asked for.
@@ -124,6 +169,11 @@ impl Entry {
     pub(super) fn due(&self) -> Duration {
         self.refresh_at
             .map_or(self.expires, |at| at.min(self.expires))
+    }
+
+    /// Returns whether it was withdrawn before `now`.
+    pub(super) fn was_withdrawn(&self, now: Duration) -> bool {
+        self.is_ended && self.expires < now + LINGER
     }
 
     /// Returns whether as many refresh questions had no answer as RFC 6762 10.4 requires before a flush.

@@ -17,6 +17,7 @@ fn from(source: &str, millis: u64) -> Origin {
         now: Duration::from_millis(millis),
         jitter: 0.0,
         is_preferred: false,
+        is_orphan: false,
     }
 }
 
@@ -54,7 +55,7 @@ fn log(cache: &mut Cache, until: u64) -> Vec<(u64, &'static str)> {
         .due()
         .filter(|due| *due <= Duration::from_millis(until))
     {
-        let done = cache.turn(due, |_| true);
+        let done = cache.turn(due, |_| Use::Used);
         let millis = u64::try_from(due.as_millis()).unwrap();
         log.extend(done.refresh.iter().map(|_| (millis, "ask")));
         log.extend(done.lost.iter().map(|_| (millis, "lost")));
@@ -86,7 +87,7 @@ fn a_record_is_asked_for_at_80_85_90_and_95_percent_of_its_life_and_five_times_f
         ]
     );
     assert_eq!((cache.records(), cache.bytes()), (0, 0));
-    assert!(cache.budget.by_source.is_empty());
+    assert!(cache.budget.open.by_source.is_empty());
 }
 
 #[test]
@@ -113,10 +114,14 @@ fn a_goodbye_is_believed_after_a_second_unless_the_record_returns() {
             cache.take(LINK, &pointer(target, 4500), &at(5900));
         }
     }
-    assert_eq!(log(&mut cache, 10_000), [(6000, "gone")]);
-    let unknown = cache.take(LINK, &pointer("c._t._tcp.local", 0), &at(7000));
-    assert_eq!(unknown, Outcome::Unknown);
-    assert_eq!(cache.records(), 1);
+    assert_eq!(log(&mut cache, 10_000), [(6000, "lost")]);
+    // A second goodbye neither begins another second nor makes the cache forget whom it searches for.
+    for target in ["a._t._tcp.local", "c._t._tcp.local"] {
+        let unknown = cache.take(LINK, &pointer(target, 0), &at(7000));
+        assert_eq!(unknown, Outcome::Unknown, "{target}");
+    }
+    assert_eq!(log(&mut cache, 905_000), [(906_000, "gone"); 0]);
+    assert_eq!(cache.records(), 2);
 }
 
 #[test]
@@ -175,13 +180,13 @@ fn a_pointer_that_nobody_confirms_is_remembered_for_a_while_and_not_believed() {
 fn a_machine_that_stood_still_asks_for_what_has_expired_before_it_forgets_it() {
     let mut cache = Cache::default();
     cache.take(LINK, &address("h.local", 1), &at(0));
-    let done = cache.turn(Duration::from_secs(500), |_| true);
+    let done = cache.turn(Duration::from_secs(500), |_| Use::Used);
     assert_eq!((done.refresh.len(), done.expired.len()), (1, 0));
     let found = log(&mut cache, 600_000);
     assert_eq!(found.last(), Some(&(505_500, "gone")));
     // A record that nobody uses is not asked for again.
     cache.take(LINK, &address("h.local", 1), &at(600_000));
-    let done = cache.turn(Duration::from_secs(720), |_| false);
+    let done = cache.turn(Duration::from_secs(720), |_| Use::Unused);
     assert_eq!((done.refresh.len(), done.expired.len()), (0, 1));
 }
 
@@ -224,6 +229,80 @@ fn one_source_has_half_of_the_services_and_the_next_half_of_the_rest() {
     }
 }
 
+fn txt(label: &str, bytes: usize) -> Record {
+    Record {
+        name: named(&format!("{label}._t._tcp.local")),
+        data: Data::Txt(vec![1; bytes].into()),
+        ..address("h.local", 1)
+    }
+}
+
+#[test]
+fn one_source_has_half_of_the_bytes_and_the_next_half_of_the_rest() {
+    let mut cache = Cache::default();
+    for (source, share) in [("10.0.0.1", 2), ("10.0.0.2", 4), ("10.0.0.3", 8)] {
+        let outcomes = (0..4000).map(|n| {
+            let record = txt(&format!("{source}-{n}"), 4000 >> (n / 1000 * 4));
+            cache.take(LINK, &record, &from(source, 0))
+        });
+        let refused = outcomes.filter(|o| *o == Outcome::Refused(Limit::Share));
+        assert!(refused.count() > 0);
+        let mine = cache.budget.open.by_source[&source.parse().unwrap()].bytes;
+        assert!(mine.abs_diff(open(BYTES_MAX) / share) < 100, "{mine}");
+    }
+    // Services that have an Instance have a part of their own, of which a source has half, too.
+    let preferred = Origin {
+        is_preferred: true,
+        ..from("10.0.0.1", 0)
+    };
+    let admitted = (0..1000).filter(|n| {
+        let record = txt(&format!("camera-{n}"), 4000);
+        cache.take(LINK, &record, &preferred) == Outcome::New
+    });
+    let bytes = admitted.count() * 4000;
+    assert!(bytes.abs_diff(BYTES_MAX / 8) < 8000, "{bytes}");
+}
+
+#[test]
+fn a_record_to_which_no_pointer_leads_is_kept_for_a_second_unless_one_comes() {
+    let mut cache = Cache::default();
+    let early = Origin {
+        is_orphan: true,
+        ..at(0)
+    };
+    for label in ["a", "b"] {
+        cache.take(LINK, &txt(label, 1), &early);
+    }
+    cache.adopt(LINK, &named("a._t._tcp.local"));
+    let done = cache.turn(Duration::from_secs(1), |_| Use::Unused);
+    assert_eq!((done.expired.len(), cache.records()), (1, 1));
+    assert_eq!(log(&mut cache, 96_000), [(96_000, "ask")]);
+}
+
+#[test]
+fn no_time_passes_for_a_record_while_a_question_for_it_waits() {
+    let mut cache = Cache::default();
+    cache.take(LINK, &address("h.local", 1), &at(0));
+    cache.take(LINK, &pointer("a._t._tcp.local", 4500), &at(0));
+    cache.take(LINK, &pointer("a._t._tcp.local", 0), &at(50_000));
+    let mut now = Duration::ZERO;
+    while now < Duration::from_secs(300) {
+        now = cache.due().unwrap().max(now);
+        let done = cache.turn(now, |_| Use::Waits);
+        assert!(done.refresh.is_empty() && done.lost.is_empty() && done.expired.is_empty());
+    }
+    let target = named("_t._tcp.local");
+    cache.asked(LINK, &target, Kind::Ptr, now);
+    cache.asked(LINK, &named("h.local"), Kind::A, now);
+    // From now on it takes as long as ever.
+    let found = log(&mut cache, 400_000);
+    let asked = found.iter().filter(|(_, what)| *what == "ask").count();
+    assert!((5..=9).contains(&asked), "{found:?}");
+    let after = |what| found.iter().find(|(_, w)| *w == what).unwrap().0 - 300_000;
+    assert!((500..=1000).contains(&after("lost")), "{found:?}");
+    assert!((5000..=7500).contains(&after("gone")), "{found:?}");
+}
+
 #[test]
 fn a_full_cache_admits_services_that_have_an_instance() {
     let mut cache = Cache::default();
@@ -235,7 +314,10 @@ fn a_full_cache_admits_services_that_have_an_instance() {
     }
     let late = pointer("camera._t._tcp.local", 4500);
     let usual = from("10.0.1.0", 1);
-    assert_eq!(cache.take(LINK, &late, &usual), Outcome::Refused);
+    assert_eq!(
+        cache.take(LINK, &late, &usual),
+        Outcome::Refused(Limit::Total)
+    );
     let preferred = Origin {
         is_preferred: true,
         ..usual
@@ -264,12 +346,12 @@ proptest! {
             now += wait;
             let record = Record { ttl: ttl * 3, ..address(&format!("h{host}.local"), last) };
             cache.take(LINK, &record, &from(&format!("10.0.0.{source}"), now));
-            cache.turn(Duration::from_millis(now), |_| true);
+            cache.turn(Duration::from_millis(now), |_| Use::Used);
         }
         let records: Vec<_> = cache.sets.iter().flat_map(|(key, set)| set.iter().map(move |(d, e)| (key, d, e))).collect();
         prop_assert_eq!(records.len(), cache.records());
         prop_assert_eq!(records.iter().map(|(k, d, _)| bytes_of(k, d)).sum::<usize>(), cache.bytes());
-        for (source, share) in &cache.budget.by_source {
+        for (source, share) in &cache.budget.open.by_source {
             prop_assert_eq!(records.iter().filter(|(_, _, e)| e.source == *source).count(), share.records);
         }
         let due = records.iter().map(|(_, _, e)| e.due()).min();

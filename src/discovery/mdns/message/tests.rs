@@ -71,7 +71,7 @@ fn known_answers_that_do_not_fit_follow_and_all_but_the_last_packet_are_truncate
         .iter()
         .map(|packet| {
             assert!(packet.len() <= PACKET_MAX);
-            Message::decode(packet).unwrap()
+            Message::decode(packet, &mut 0).unwrap()
         })
         .collect();
     let (last, others) = decoded.split_last().unwrap();
@@ -115,7 +115,7 @@ fn a_record_that_cannot_be_used_does_not_take_the_next_with_it() {
         b"\x01x\0\0\x0c\0\x01\0\0\0\x78\0\x04\x01a\0\0",
     ];
     for record in useless {
-        let message = Message::decode(&response(record)).unwrap();
+        let message = Message::decode(&response(record), &mut 0).unwrap();
         assert_eq!(message.skipped, 1, "{record:?}");
         let expected = Record {
             name: named("h.local"),
@@ -128,22 +128,24 @@ fn a_record_that_cannot_be_used_does_not_take_the_next_with_it() {
 }
 
 #[test]
-fn names_that_point_in_circles_and_other_opcodes_are_refused() {
+fn names_that_point_in_circles_and_other_opcodes_and_response_codes_are_refused() {
     for bytes in [
         &b"\0\0\x84\0\0\0\0\x01\0\0\0\0\xc0\x0c\0\x01\0\x01\0\0\0\x78\0\x04\x0a\0\0\x07"[..],
         b"\0\0\xac\0\0\0\0\0\0\0\0\0",
+        // RFC 6762 18.11: a response code.
+        b"\0\0\x84\x03\0\0\0\0\0\0\0\0",
         b"\0\0\x84\0\0\0\xff\xff\0\0\0\0",
         b"\0\0\x84\0\xff\xff\0\0\0\0\0\0",
         b"short",
     ] {
-        assert_eq!(Message::decode(bytes), Err(Malformed), "{bytes:?}");
+        assert_eq!(Message::decode(bytes, &mut 0), Err(Malformed), "{bytes:?}");
     }
 }
 
 #[test]
 fn an_nsec_record_names_the_types_that_exist() {
     let record = b"\x01x\0\0\x2f\x80\x01\0\0\0\x78\0\x08\xc0\x0c\0\x04\x40\0\0\x08";
-    let message = Message::decode(&response(record)).unwrap();
+    let message = Message::decode(&response(record), &mut 0).unwrap();
     assert_eq!(
         message.records[0].data,
         Data::Nsec(vec![Kind::A, Kind::Aaaa])
@@ -151,26 +153,40 @@ fn an_nsec_record_names_the_types_that_exist() {
 }
 
 #[test]
+fn of_a_txt_record_the_strings_that_fit_are_read() {
+    let long = [&[200][..], &[b'x'; 200]].concat();
+    let whole = [long.repeat(21), vec![3], b"a=b".to_vec()].concat();
+    assert!(whole.len() <= TXT_MAX && whole.len() + long.len() > TXT_MAX);
+    for rest in [0, 1, 20] {
+        let data = [whole.clone(), long.repeat(rest)].concat();
+        let length = u16::try_from(data.len()).unwrap().to_be_bytes();
+        let bytes = response(&[b"\x01a\0\0\x10\0\x01\0\0\0\x78", &length[..], &data].concat());
+        let message = Message::decode(&bytes, &mut 0).unwrap();
+        assert_eq!(message.records[0].data, Data::Txt(whole.clone().into()));
+    }
+}
+
+#[test]
 fn what_a_prober_proposes_is_not_read_as_an_answer() {
     let bytes =
         b"\0\0\0\0\0\0\0\0\0\x01\0\0\x01h\0\0\x01\0\x01\0\0\0\x78\0\x04\x0a\0\0\x07".as_slice();
-    assert_eq!(Message::decode(bytes).unwrap().records, []);
+    assert_eq!(Message::decode(bytes, &mut 0).unwrap().records, []);
 }
 
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200)) {
-        drop(Message::decode(&bytes));
+        drop(Message::decode(&bytes, &mut 0));
         let mut lying = b"\0\0\x84\0\0\x01\0\x09\0\x01\0\x09".to_vec();
         lying.extend(bytes);
-        drop(Message::decode(&lying));
+        drop(Message::decode(&lying, &mut 0));
     }
 
     #[test]
     fn what_is_asked_is_read_again(names in vec("[a-zA-Z. ]{1,40}", 1..120)) {
         let label = |name: &String| Name::from_labels([name.as_bytes(), b"_t", b"_tcp", b"local"]).unwrap();
         let asks: Vec<Ask> = names.iter().map(|name| Ask { name: label(name), kind: Kind::Txt, wants_unicast: false }).collect();
-        let read: Vec<Question> = queries(&asks, &[]).iter().flat_map(|packet| Message::decode(packet).unwrap().questions).collect();
+        let read: Vec<Question> = queries(&asks, &[]).iter().flat_map(|packet| Message::decode(packet, &mut 0).unwrap().questions).collect();
         let asked: Vec<(Name, Option<Kind>)> = asks.into_iter().map(|a| (a.name, Some(a.kind))).collect();
         prop_assert_eq!(read.into_iter().map(|q| (q.name, q.kind)).collect::<Vec<_>>(), asked);
     }

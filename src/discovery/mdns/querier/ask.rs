@@ -1,12 +1,12 @@
 //! Writes the questions that are due, in as few packets as possible. Pure.
 use super::{
     super::{
-        cache::{Cache, Key},
-        link::{Families, Family, LinkService, LinkState, TXT_ASKED},
+        cache::Cache,
+        link::{Families, Family, LinkService, LinkState, MOVED_ASKED, TXT_ASKED},
         message::{Data, Kind},
         name::Name,
         query::{Ask, KnownAnswer, PACKET_MAX, queries},
-        schedule::Confirm,
+        schedule::{Confirm, HELD_FOR, Purse, Space},
         trace::Note,
     },
     state::{Outgoing, Querier},
@@ -18,6 +18,9 @@ use std::{
 
 /// The bytes of a question without the first label of its name: the label's length, a pointer, type and class.
 const QUESTION_BYTES: usize = 7;
+/// The bytes of a question after its name, and those of a known answer without the first label of its target.
+const TYPE_AND_CLASS: usize = 4;
+const KNOWN_BYTES: usize = 14;
 /// The most bytes of the questions of one round of confirmations; 8 packets hold them.
 const ROUND_BYTES: usize = 8 * (PACKET_MAX - 40);
 /// The most lost services that are asked for by name.
@@ -33,22 +36,49 @@ struct Manner {
     wants_unicast: bool,
 }
 
-/// The questions that are due on one interface.
-#[derive(Default)]
+/// The questions that are due on one interface, and the known answers to them.
 struct Agenda {
+    space: Space,
     questions: BTreeMap<(Name, Kind), Manner>,
     /// The services that are being confirmed. They are not sent as known answers.
     unconfirmed: BTreeSet<Name>,
+    known: Vec<KnownAnswer>,
 }
 
 impl Agenda {
-    fn add(&mut self, name: &Name, kind: Kind, families: Families) {
-        let manner = self.questions.entry((name.clone(), kind)).or_default();
+    /// Adds a question. Returns false if the pace does not let it out: then it does not count as asked.
+    fn add(&mut self, name: &Name, kind: Kind, families: Families, purse: Purse) -> bool {
+        let key = (name.clone(), kind);
+        let is_new = !self.questions.contains_key(&key);
+        if is_new && !self.space.take(name.wire_len() + TYPE_AND_CLASS, purse) {
+            return false;
+        }
+        let manner = self.questions.entry(key).or_default();
         manner.families = manner.families.union(families);
         manner.wants_unicast = false;
+        true
     }
 
-    fn packets(&self, family: Family, cache: &Cache, link: u32, now: Duration) -> Vec<Vec<u8>> {
+    /// Adds the known answers. Those that the pace does not let out are given again by their responders.
+    fn add_known(&mut self, state: &LinkState, cache: &Cache, now: Duration) {
+        let asked = self.questions.keys().filter(|(_, kind)| *kind == Kind::Ptr);
+        for (name, _) in asked {
+            let answers = known_answers(cache, state.link.index, name, now);
+            let answers = answers.filter(|k| !self.unconfirmed.contains(&k.target));
+            self.known.extend(answers);
+        }
+        let space = &mut self.space;
+        self.known.retain(|answer| {
+            let bytes = answer
+                .target
+                .wire_len()
+                .saturating_sub(answer.name.wire_len());
+            let purse = state.services.get(&answer.target).map(LinkService::purse);
+            purse.is_some_and(|purse| space.take(bytes + KNOWN_BYTES, purse))
+        });
+    }
+
+    fn packets(&self, family: Family) -> Vec<Vec<u8>> {
         let (mut pointers, mut others, mut known) = (vec![], vec![], vec![]);
         for ((name, kind), manner) in &self.questions {
             if !manner.families.has(family) {
@@ -61,8 +91,7 @@ impl Agenda {
             };
             if *kind == Kind::Ptr {
                 pointers.push(ask);
-                let answers = known_answers(cache, link, name, now);
-                known.extend(answers.filter(|k| !self.unconfirmed.contains(&k.target)));
+                known.extend(self.known.iter().filter(|k| k.name == *name).cloned());
             } else {
                 others.push(ask);
             }
@@ -107,13 +136,6 @@ fn known_answers<'a>(
 }
 
 impl Querier {
-    /// Adds the question for a record that is about to expire.
-    pub(super) fn asked_again(&mut self, key: &Key) {
-        if let Some(state) = self.links.get_mut(&key.link) {
-            state.refresh.insert((key.name.clone(), key.kind));
-        }
-    }
-
     /// Flushes the services that did not answer.
     pub(super) fn give_up(&mut self, now: Duration) {
         let mut lost = vec![];
@@ -152,25 +174,32 @@ impl Querier {
         let Some(state) = self.links.get_mut(&index) else {
             return;
         };
-        if let Some(wait) = state.pace.wait(now) {
-            state.due = Some(wait);
-            return;
-        }
+        let families = state.families();
+        let count = usize::from(families.v4) + usize::from(families.v6);
         state.stretch = stretch(state);
-        let mut agenda = Agenda::default();
-        for (name, kind) in std::mem::take(&mut state.refresh) {
-            agenda.add(&name, kind, Families::BOTH);
-        }
+        let mut agenda = Agenda {
+            space: state.pace.space(now, count),
+            questions: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
+            known: vec![],
+        };
         ask_browses(state, &mut agenda, first, now);
         let asked = ask_instances(state, &self.cache, &mut agenda, now);
         self.dirty.extend(asked);
-        ask_hosts(state, &self.cache, &mut agenda, now);
+        let asked = ask_hosts(state, &self.cache, &mut agenda, now);
+        self.dirty.extend(asked);
         search(state, &mut agenda, now);
+        ask_again(state, &mut self.cache, &mut agenda, now);
         state.due = next(state);
-        let (families, mut packets) = (state.families(), 0);
+        if agenda.space.has_held {
+            state.held_until = now + HELD_FOR;
+            state.due = Some(state.held_until);
+        }
+        agenda.add_known(state, &self.cache, now);
+        let mut packets = 0;
         for family in [Family::V4, Family::V6] {
             if families.has(family) {
-                for bytes in agenda.packets(family, &self.cache, index, now) {
+                for bytes in agenda.packets(family) {
                     packets += 1;
                     send.push(Outgoing {
                         link: index,
@@ -203,12 +232,11 @@ fn ask_browses(state: &mut LinkState, agenda: &mut Agenda, first: Manner, now: D
         ..first
     };
     for (name, browse) in &mut state.browses {
-        if browse.series.is_due(now) {
+        if browse.series.is_due(now) && agenda.add(name, Kind::Ptr, first.families, Purse::Whole) {
             let is_first = browse.series.sent == 0;
             browse.series.asked(now);
-            let key = (name.clone(), Kind::Ptr);
             let manner = if is_first { first } else { later };
-            agenda.questions.entry(key).or_insert(manner);
+            agenda.questions.insert((name.clone(), Kind::Ptr), manner);
         }
     }
 }
@@ -228,14 +256,15 @@ fn ask_instances(
     let (mut by_type, mut asked) = (vec![], vec![]);
     let waits = |service: &LinkService| service.confirm.is_some();
     for (name, service) in &mut state.services {
+        let purse = service.purse();
         if let Some(resolve) = service.resolve.as_mut().filter(|r| r.is_due(now)) {
-            resolve.asked(now);
-            if resolve.sent == TXT_ASKED {
-                asked.push(name.clone());
-            }
-            for kind in [Kind::Srv, Kind::Txt] {
-                if !cache.has(link, name, kind) {
-                    agenda.add(name, kind, Families::BOTH);
+            let mut missing = [Kind::Srv, Kind::Txt]
+                .into_iter()
+                .filter(|k| !cache.has(link, name, *k));
+            if missing.all(|kind| agenda.add(name, kind, Families::BOTH, purse)) {
+                resolve.asked(now);
+                if resolve.sent == TXT_ASKED {
+                    asked.push(name.clone());
                 }
             }
         }
@@ -245,30 +274,39 @@ fn ask_instances(
         let families = service.families;
         if let Some(confirm) = service.confirm.as_mut().filter(|c| c.is_due(now)) {
             let is_last_try = confirm.sent() >= CONFIRM_BY_NAME;
-            confirm.asked(now);
             let families = match confirm.sent() {
-                1 => families.first(),
+                0 => families.first(),
                 _ => Families::BOTH,
             };
-            agenda.add(name, Kind::Srv, families);
+            if !agenda.add(name, Kind::Srv, families, purse) {
+                continue;
+            }
+            confirm.asked(now);
             if is_last_try {
-                by_type.push(name.clone());
+                by_type.push((name.clone(), purse));
             }
         }
     }
     let unconfirmed = state.services.iter().filter(|(_, i)| waits(i));
     (agenda.unconfirmed).extend(unconfirmed.map(|(name, _)| name.clone()));
-    for name in by_type {
-        let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
-        for browsed in browses {
-            agenda.add(&browsed, Kind::Ptr, Families::BOTH);
+    for (name, purse) in by_type {
+        for (browsed, _) in state.browses_of(&name) {
+            agenda.add(browsed, Kind::Ptr, Families::BOTH, purse);
         }
     }
     asked
 }
 
-fn ask_hosts(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Duration) {
+/// Returns the services of the hosts whose addresses were asked for in vain.
+fn ask_hosts(
+    state: &mut LinkState,
+    cache: &Cache,
+    agenda: &mut Agenda,
+    now: Duration,
+) -> Vec<Name> {
+    let mut in_vain = vec![];
     let link = state.link.index;
+    let services = &state.services;
     for (name, host) in &mut state.hosts {
         if host.ask.as_ref().is_none_or(|ask| !ask.is_due(now)) {
             continue;
@@ -277,17 +315,25 @@ fn ask_hosts(state: &mut LinkState, cache: &Cache, agenda: &mut Agenda, now: Dur
             v4: cache.has(link, name, Kind::A),
             v6: cache.has(link, name, Kind::Aaaa),
         };
-        let missing = host.missing(known);
+        let missing = host.missing(known, now);
         let kinds = [(Kind::A, missing.v4), (Kind::Aaaa, missing.v6)];
-        for (kind, _) in kinds.into_iter().filter(|(_, is_missing)| *is_missing) {
-            agenda.add(name, kind, Families::BOTH);
-        }
-        if missing.v4 || missing.v6 {
-            host.ask.iter_mut().for_each(|ask| ask.asked(now));
-        } else {
+        let mut kinds = kinds.into_iter().filter(|(_, is_missing)| *is_missing);
+        // The questions begin anew when one of the services returns.
+        let present = host.services.iter().filter_map(|name| services.get(name));
+        let purse = present.filter(|i| !i.is_lost).map(LinkService::purse).min();
+        let Some(purse) = purse.filter(|_| missing.v4 || missing.v6) else {
             host.ask = None;
+            continue;
+        };
+        let is_asked = kinds.all(|(kind, _)| agenda.add(name, kind, Families::BOTH, purse));
+        if let Some(ask) = host.ask.as_mut().filter(|_| is_asked) {
+            ask.asked(now);
+            if ask.sent == MOVED_ASKED {
+                in_vain.extend(host.services.iter().cloned());
+            }
         }
     }
+    in_vain
 }
 
 /// Adds the questions that search for the services that did not answer.
@@ -297,23 +343,34 @@ fn search(state: &mut LinkState, agenda: &mut Agenda, now: Duration) {
     };
     search.asked(now);
     let lost = state.services.iter().filter(|(_, i)| i.is_lost);
-    let lost: Vec<Name> = lost.map(|(name, _)| name.clone()).collect();
+    let lost: Vec<(&Name, Purse)> = lost.map(|(name, i)| (name, i.purse())).collect();
     if lost.is_empty() || search.has_ended(now) {
         state.search = None;
         return;
     }
     // Only a few lost services are asked for by name, which not all responders answer; all are asked for by type.
     let are_many = lost.len() > LOST_BY_NAME;
-    for name in lost {
-        let browses: Vec<Name> = state.browses_of(&name).map(|(b, _)| b.clone()).collect();
-        for browsed in browses {
-            agenda.add(&browsed, Kind::Ptr, Families::BOTH);
+    for (name, purse) in lost {
+        for (browsed, _) in state.browses_of(name) {
+            agenda.add(browsed, Kind::Ptr, Families::BOTH, purse);
         }
         if !are_many {
-            agenda.add(&name, Kind::Srv, Families::BOTH);
-            agenda.add(&name, Kind::Txt, Families::BOTH);
+            agenda.add(name, Kind::Srv, Families::BOTH, purse);
+            agenda.add(name, Kind::Txt, Families::BOTH, purse);
         }
     }
+}
+
+/// Adds the questions for records that are about to expire, or were withdrawn. Those that the pace holds back wait.
+fn ask_again(state: &mut LinkState, cache: &mut Cache, agenda: &mut Agenda, now: Duration) {
+    let link = state.link.index;
+    state.refresh.retain(|(name, kind), purse| {
+        let is_asked = agenda.add(name, *kind, Families::BOTH, *purse);
+        if is_asked {
+            cache.asked(link, name, *kind, now);
+        }
+        !is_asked
+    });
 }
 
 /// Returns the time of the next question, or of the next failure of a confirmation.

@@ -1,11 +1,11 @@
 //! Removes records that have expired and services that did not answer. Pure.
 use super::{
     super::{
-        cache::{Due, Entry, Key},
+        cache::{Due, Entry, Key, Use},
         link::RESOLVE_DELAY,
         message::{Data, Kind},
         name::Name,
-        schedule::{MISSING_MAX, Search, Series},
+        schedule::{MISSING_MAX, Purse, Search, Series},
         trace::Note,
     },
     state::Querier,
@@ -20,24 +20,38 @@ impl Querier {
             lost,
             refresh,
         } = self.cache.turn(now, |key| {
-            links.get(&key.link).is_some_and(|state| match key.kind {
+            let Some(state) = links.get(&key.link) else {
+                return Use::Unused;
+            };
+            let is_used = match key.kind {
                 Kind::Ptr => state.browses.contains_key(&key.name),
                 Kind::Srv | Kind::Txt => {
                     (state.services.get(&key.name)).is_some_and(|i| !i.is_lost)
                 }
                 Kind::A | Kind::Aaaa => state.hosts.contains_key(&key.name),
                 Kind::Nsec => false,
-            })
+            };
+            let waits = || state.refresh.contains_key(&(key.name.clone(), key.kind));
+            match is_used {
+                false => Use::Unused,
+                true if !state.refresh.is_empty() && waits() => Use::Waits,
+                true => Use::Used,
+            }
         });
-        for key in refresh {
+        for (key, data, source) in refresh {
             if let Some(state) = self.links.get_mut(&key.link) {
+                let purse = match &data {
+                    Data::Ptr(target) => Some(state.purse_of(target, source)),
+                    Data::A(_) | Data::Aaaa(_) => state.purse_of_host(&key.name),
+                    _ => Some(state.purse_of(&key.name, source)),
+                };
+                state.ask_again(&key.name, key.kind, purse.unwrap_or(Purse::Of(source)));
                 state.look_at(now);
-                self.asked_again(&key);
             }
         }
         for (key, data) in lost {
             if let Data::Ptr(target) = &data {
-                self.lose(key.link, target, now);
+                self.pointer_lost(&key, target, now);
             }
         }
         for (key, data, entry) in expired {
@@ -55,6 +69,23 @@ impl Querier {
             (Kind::Srv | Kind::Txt, _) => self.resolve_again(key.link, &key.name, now),
             (Kind::A | Kind::Aaaa, _) => self.host_changed(key.link, &key.name, now),
             (Kind::Ptr | Kind::Nsec, _) => {}
+        }
+    }
+
+    /// Loses the service of a pointer that was withdrawn or not confirmed. A service that was withdrawn from a subtype,
+    /// and to which another pointer leads, is not lost.
+    fn pointer_lost(&mut self, key: &Key, target: &Name, now: Duration) {
+        self.dirty.insert(target.clone());
+        let pointer = self.cache.pointer(key.link, &key.name, target);
+        let is_withdrawn = pointer.is_some_and(|(_, entry)| entry.is_ended);
+        let mut browses = (self.links.get(&key.link).into_iter()).flat_map(|s| s.browses.keys());
+        if is_withdrawn && browses.any(|b| self.cache.points(key.link, b, target)) {
+            return;
+        }
+        self.lose(key.link, target, now);
+        // Its host may go on without it: its packets are no reason to search sooner.
+        if is_withdrawn && let Some(service) = self.link_service(key.link, target) {
+            service.source = None;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Builds services from records, and changes for subscribers from services. Pure.
 use super::{
     super::{
-        link::{LinkState, TXT_ASKED},
+        link::{LinkState, MOVED_ASKED, TXT_ASKED},
         message::{Data, Kind},
         name::Name,
     },
@@ -10,15 +10,19 @@ use super::{
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
+    ops::Bound,
     sync::Arc,
     time::Duration,
 };
 
+/// The most services that are looked at for changes in one turn. The next turn, a moment later, looks at the others.
+const CHANGES_AT_ONCE: usize = 256;
+
 impl Querier {
-    /// Returns the changes for each subscriber since the last turn.
+    /// Returns the changes for each subscriber since the last turn, of a bounded number of services.
     pub(super) fn changes(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = vec![];
-        for name in std::mem::take(&mut self.dirty) {
+        for name in self.next_dirty() {
             let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
             for id in ids {
                 let Some(subscription) = self.subscriptions.get(&id) else {
@@ -27,6 +31,9 @@ impl Querier {
                 let service = self.service(&subscription.wanted, &name, now);
                 let before = subscription.found.get(&name);
                 if before.map(|before| &**before) == service.as_ref() {
+                    continue;
+                }
+                if service.is_none() && before.is_some() && self.is_moving(&name) {
                     continue;
                 }
                 let service = service.map(Arc::new);
@@ -40,6 +47,36 @@ impl Querier {
             }
         }
         changes
+    }
+
+    /// Removes the services whose turn it is from those that may have changed: the ones after the last turn's, so that no
+    /// name is always before another.
+    fn next_dirty(&mut self) -> Vec<Name> {
+        let after = self
+            .looked_at
+            .take()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.dirty.range((after, Bound::Unbounded)).cloned();
+        let mut names: Vec<Name> = later.take(CHANGES_AT_ONCE).collect();
+        if names.is_empty() {
+            names = self.dirty.iter().take(CHANGES_AT_ONCE).cloned().collect();
+        }
+        names.iter().for_each(|name| drop(self.dirty.take(name)));
+        self.looked_at = names.last().cloned();
+        names
+    }
+
+    /// Returns whether a known service has just moved to a host whose addresses are being asked for. It counts as present
+    /// meanwhile.
+    fn is_moving(&self, name: &Name) -> bool {
+        self.links.values().any(|state| {
+            let service = state.services.get(name).filter(|i| !i.is_lost);
+            let host = service.and_then(|service| service.host.as_ref());
+            let host = host.and_then(|host| state.hosts.get(host));
+            let ask = host.filter(|h| h.is_new).and_then(|h| h.ask.as_ref());
+            ask.is_some_and(|ask| ask.sent < MOVED_ASKED)
+                && self.cache.has(state.link.index, name, Kind::Srv)
+        })
     }
 
     /// Returns the service of this name, with the records of all interfaces.
@@ -83,7 +120,7 @@ impl Querier {
         if !self.cache.points(link, &wanted.browsed, name) {
             return None;
         }
-        let (Data::Ptr(shown), _) = self.cache.pointer(link, &wanted.browsed, name)? else {
+        let (Data::Ptr(shown), pointer) = self.cache.pointer(link, &wanted.browsed, name)? else {
             return None;
         };
         let known = state.services.get(name)?;
@@ -102,6 +139,7 @@ impl Querier {
             port: *port,
             addresses: vec![],
             txt,
+            source: pointer.source,
             twin: None,
         };
         (!addresses.is_empty()).then_some((service, addresses))

@@ -1,80 +1,114 @@
-//! Processes responses, and the queries of other hosts. Pure.
+//! Processes packets, and the records of responses. Pure.
 use super::{
     super::{
         cache::{Key, Origin, Outcome},
-        link::{Families, Host, LinkService, RESOLVE_DELAY},
-        message::{Data, Kind, Message, Question, Record},
+        link::{Family, Host, LinkService, RESOLVE_DELAY},
+        message::{Data, Header, Kind, Message, Record},
         name::Name,
-        schedule::Confirm,
-        trace::{Ignored, Note},
+        trace::{Ignored, Note, RECORDS_SHOWN},
+        traffic::{Arrival, Standing},
     },
-    state::{Packet, Querier, SEARCH_DELAY},
+    state::{Packet, Querier, SEARCH_DELAY, is_among},
 };
 use std::{net::IpAddr, time::Duration};
 
 /// The source port of valid responses (RFC 6762 6).
 const PORT: u16 = 5353;
-/// The most packets of one source in a second. A responder that answers for 300 services sends a hundred at once.
-/// Beyond it: further packets of the same second are ignored.
-const PACKETS_PER_SECOND: u32 = 2000;
-/// The most sources that are counted in a second. Beyond it: packets of further sources are ignored in this second.
-const SOURCES_MAX: usize = 1024;
+/// The time after a question in which responses by unicast are accepted. A host that sleeps answers after some seconds.
+const UNICAST_FOR: Duration = Duration::from_secs(5);
+/// The hop limit of a packet that no router has forwarded (RFC 6762 11).
+const UNFORWARDED: u8 = 255;
+/// The range of the jitter of confirmations in milliseconds. All hosts of the link have heard the last answer.
+const CONFIRM_JITTER: [u64; 2] = [0, 100];
 /// The jitter of refresh questions in percent of the lifetime (RFC 6762 5.2).
 const JITTER: f64 = 2.0;
-/// The number of unanswered questions of other hosts after which a service is confirmed (RFC 6762 10.5). The next
-/// constant is the time that they must span.
-const UNANSWERED: u32 = 2;
-const UNANSWERED_FOR: Duration = Duration::from_secs(10);
-/// The time within which our own question must be due to be replaced by the question of another host.
-const ASKED_FOR_US: Duration = Duration::from_secs(1);
+
+/// The work, in steps of about 0.1 us, of reading a packet from its socket, of a record of an unknown name, of a record of
+/// a known one, and of one of the services that an address may concern.
+pub const PACKET_STEPS: usize = 20;
+const UNUSED_STEPS: usize = 3;
+const RECORD_STEPS: usize = 30;
+const SERVICE_STEPS: usize = 2;
+/// The most work of one packet, in steps of about 0.1 us. An address of a host with as many services as the cache holds adds
+/// 8000. Beyond it: the further records of the packet are not used.
+pub const PACKET_STEPS_MAX: usize = 20_000;
 
 /// The most services of a host that are checked when one of its addresses is to be admitted.
 const PREFERRED_LOOKED_AT: usize = 16;
 
 impl Querier {
-    /// Processes a packet. Its effects are in the next turn.
-    pub fn receive(&mut self, packet: &Packet<'_>, now: Duration) {
+    /// Processes a packet. Its effects are in the next turn. Returns the steps that it took.
+    pub fn receive(&mut self, packet: &Packet<'_>, now: Duration) -> usize {
         self.counts.received += 1;
+        self.steps = PACKET_STEPS;
         let taken = self.take(packet, now);
         if let Err(reason) = taken {
             self.counts.ignore(reason);
             self.note(|| Note::Ignored(packet.source, reason));
         }
+        self.steps
     }
 
     fn take(&mut self, packet: &Packet<'_>, now: Duration) -> Result<(), Ignored> {
+        let header = self.check(packet, now)?;
         let source = packet.source.ip();
-        let state = self.links.get_mut(&packet.link);
-        let state = state.ok_or(Ignored::Interface)?;
-        if (state.received.0 + Duration::from_secs(1)) <= now {
-            state.received = (now, Default::default());
+        if !header.is_response && self.own.contains(&source) {
+            return Ok(());
         }
-        let sources = &mut state.received.1;
-        if sources.len() >= SOURCES_MAX && !sources.contains_key(&source) {
+        let arrival = Arrival {
+            link: packet.link,
+            family: packet.family,
+            standing: self.standing(packet),
+            source,
+        };
+        if !(self.traffic).admits(&arrival, packet.bytes.len(), now) {
             return Err(Ignored::TooMany);
         }
-        let count = sources.entry(source).or_default();
-        *count += 1;
-        if *count > PACKETS_PER_SECOND {
-            return Err(Ignored::TooMany);
+        let message = Message::decode(packet.bytes, &mut self.steps);
+        if let Ok(message) = &message {
+            self.search_soon(packet.link, source, now);
+            match message.is_response {
+                true => self.take_response(packet, message, now),
+                false => self.take_query(packet.link, message, now),
+            }
         }
-        // RFC 6762 11: a packet to the group is from the link whatever its source is, because no router forwards it.
-        if !packet.is_multicast && !state.link.reaches(source) && !self.own.contains(&source) {
-            return Err(Ignored::OffLink);
+        self.traffic
+            .charge(&arrival, self.steps - PACKET_STEPS, now);
+        message.map(drop).map_err(|_| Ignored::Malformed)
+    }
+
+    /// Checks form, link and port of a packet, before it is counted.
+    fn check(&self, packet: &Packet<'_>, now: Duration) -> Result<Header, Ignored> {
+        let (ip, port) = (packet.source.ip(), packet.source.port());
+        let state = self.links.get(&packet.link).ok_or(Ignored::Interface)?;
+        let header = Header::read(packet.bytes).map_err(|_| Ignored::Malformed)?;
+        let is_asked = state.asked_at.is_some_and(|at| now <= at + UNICAST_FOR);
+        match (header.is_response, packet.is_multicast) {
+            // RFC 6762 11: a packet to the group is from the link whatever its source is, because no router forwards it.
+            (_, false) if !state.link.reaches(ip) && !self.own.contains(&ip) => {
+                Err(Ignored::OffLink)
+            }
+            (true, _) if port != PORT => Err(Ignored::SourcePort),
+            (true, false) if !is_asked => Err(Ignored::Unasked),
+            // Nobody else has heard a question to this host alone. A simple resolver, which has another port, is answered
+            // by unicast (RFC 6762 6.7).
+            (false, is_multicast) if !is_multicast || port != PORT => Err(Ignored::OtherQuery),
+            (true | false, _) => Ok(header),
         }
-        let message = Message::decode(packet.bytes).map_err(|_| Ignored::Malformed)?;
-        if packet.source.port() != PORT {
-            return Err(match message.is_response {
-                true => Ignored::SourcePort,
-                // A simple resolver sent the query, and is answered by unicast (RFC 6762 6.7).
-                false => Ignored::OtherQuery,
-            });
-        }
-        self.search_soon(packet.link, source, now);
-        match message.is_response {
-            true => self.take_response(packet, &message, now),
-            false if self.own.contains(&source) => Ok(()),
-            false => self.take_query(packet.link, &message, now),
+    }
+
+    fn standing(&self, packet: &Packet<'_>) -> Standing {
+        let source = packet.source.ip();
+        let state = self.links.get(&packet.link);
+        if !packet.is_multicast && packet.hop_limit != UNFORWARDED {
+            // Some responders send with the usual hop limit of their system. A router may have forwarded it.
+            Standing::Unproven
+        } else if state.is_some_and(|state| state.hosts_of_instances.contains_key(&source)) {
+            Standing::Instance
+        } else if self.cache.has_source(source) {
+            Standing::Known
+        } else {
+            Standing::Unknown
         }
     }
 
@@ -87,73 +121,88 @@ impl Querier {
         let Some(search) = &mut state.search else {
             return;
         };
-        let is_lost = |i: &LinkService| i.is_lost && i.source == Some(source);
-        if state.services.values().any(is_lost) {
+        let lost = state.services.values().filter(|service| service.is_lost);
+        let hosts = (state.hosts_of_lost)
+            .get_or_insert_with(|| lost.filter_map(|service| service.source).collect());
+        if hosts.contains(&source) {
             search.search_soon(now, wait);
             let next = search.next;
             state.look_at(next);
         }
     }
 
-    fn take_response(
-        &mut self,
-        packet: &Packet<'_>,
-        message: &Message,
-        now: Duration,
-    ) -> Result<(), Ignored> {
-        // Pointers determine which services are used, and services which hosts.
-        let rank = |record: &&Record| match record.data.kind() {
+    fn take_response(&mut self, packet: &Packet<'_>, message: &Message, now: Duration) {
+        // Pointers determine which services are used, and services which hosts. The addresses of a host are together.
+        let rank = |record: &Record| match record.data.kind() {
             Kind::Ptr => 0,
             Kind::Srv => 1,
             Kind::Txt => 2,
             Kind::A | Kind::Aaaa => 3,
             Kind::Nsec => 4,
         };
+        let host = |record: &Record| record.data.address().map(|_| record.name.clone());
         let mut records: Vec<&Record> = message.records.iter().collect();
-        records.sort_by_key(rank);
+        records.sort_by_cached_key(|record| (rank(record), host(record)));
+        let are_of_one_host = |a: &&Record, b: &&Record| host(a).is_some() && host(a) == host(b);
         let mut used = 0;
-        for record in records {
-            used += usize::from(match record.data.kind() {
-                Kind::Ptr => self.take_pointer(packet, record, now),
-                Kind::Srv | Kind::Txt => self.take_details(packet, record, now),
-                Kind::A | Kind::Aaaa => self.take_address(packet, record, now),
-                Kind::Nsec => self.take_denial(packet.link, record),
-            });
-        }
-        self.counts.unused += message.records.len() - used;
-        self.note(|| Note::Received(packet.source, message.records.clone(), used));
-        Ok(())
-    }
-
-    /// Returns whether a record belongs to a service that has an Instance.
-    fn is_preferred(&self, link: u32, record: &Record) -> bool {
-        let has = |name: &Name| {
-            let text = name.text();
-            text.is_some_and(|text| self.preferred.contains(&text.to_ascii_lowercase()))
-        };
-        match &record.data {
-            _ if self.preferred.is_empty() => false,
-            Data::Ptr(target) => has(target),
-            Data::Srv { .. } | Data::Txt(_) => has(&record.name),
-            Data::A(_) | Data::Aaaa(_) | Data::Nsec(_) => {
-                let state = self.links.get(&link);
-                let host = state.and_then(|state| state.hosts.get(&record.name));
-                host.is_some_and(|h| h.services.iter().take(PREFERRED_LOOKED_AT).any(has))
+        for records in records.chunk_by(are_of_one_host) {
+            if self.steps > PACKET_STEPS_MAX {
+                break;
             }
+            self.steps += UNUSED_STEPS * records.len();
+            used += self.take_records(packet, records, now);
         }
+        let count = message.records.len();
+        self.counts.unused += count - used;
+        self.note(|| Note::Received {
+            source: packet.source,
+            first: message.records[..count.min(RECORDS_SHOWN)].to_vec(),
+            count,
+            used,
+        });
     }
 
-    fn keep(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> Outcome {
+    /// Processes a record, or the addresses of one host. Returns the number of used records.
+    fn take_records(&mut self, packet: &Packet<'_>, records: &[&Record], now: Duration) -> usize {
+        let Some(first) = records.first() else {
+            return 0;
+        };
+        usize::from(match first.data.kind() {
+            Kind::A | Kind::Aaaa => return self.take_addresses(packet, records, now),
+            Kind::Ptr => self.take_pointer(packet, first, now),
+            Kind::Srv | Kind::Txt => self.take_details(packet, first, now),
+            Kind::Nsec => self.take_denial(packet.link, first, now),
+        })
+    }
+
+    /// Returns whether a service has an Instance.
+    fn has_instance(&self, service: &Name) -> bool {
+        is_among(&self.preferred, service)
+    }
+
+    /// Offers a record to the cache.
+    fn keep(
+        &mut self,
+        packet: &Packet<'_>,
+        record: &Record,
+        has_instance: bool,
+        now: Duration,
+    ) -> Outcome {
+        self.steps += RECORD_STEPS;
+        let source = packet.source.ip();
+        let is_of_service = matches!(record.data.kind(), Kind::Srv | Kind::Txt);
         let origin = Origin {
-            is_preferred: self.is_preferred(packet.link, record),
-            source: packet.source.ip(),
+            is_preferred: has_instance,
+            is_orphan: is_of_service && self.link_service(packet.link, &record.name).is_none(),
+            source,
             now,
             jitter: self.random.f64() * JITTER,
         };
         let outcome = self.cache.take(packet.link, record, &origin);
-        if outcome == Outcome::Refused {
-            self.counts.refused += 1;
-            self.note(|| Note::Refused(record.name.clone(), record.data.kind()));
+        match outcome {
+            Outcome::Refused(limit) => self.refuse(packet, record, limit, now),
+            Outcome::Goodbye => self.ask_before_goodbye(packet.link, record, source, now),
+            Outcome::New | Outcome::Refreshed | Outcome::Unknown => {}
         }
         outcome
     }
@@ -168,26 +217,21 @@ impl Querier {
         if !browse.is_some_and(|browse| target.is_below(&browse.base)) {
             return false;
         }
-        let outcome = self.keep(packet, record, now);
+        let outcome = self.keep(packet, record, self.has_instance(target), now);
         match outcome {
             Outcome::New => {
                 self.dirty.insert(target.clone());
-                self.begin_instance(packet.link, target, now);
+                self.begin_instance(packet, target, now);
             }
-            Outcome::Refused => self.leave_out(&record.name, now),
+            Outcome::Refused(_) => return false,
             Outcome::Refreshed | Outcome::Goodbye | Outcome::Unknown => {}
         }
-        outcome != Outcome::Refused
+        true
     }
 
-    fn leave_out(&mut self, browsed: &Name, now: Duration) {
-        let subscriptions = self.subscriptions.values_mut();
-        for subscription in subscriptions.filter(|s| s.wanted.browsed == *browsed) {
-            subscription.left_out = Some(now);
-        }
-    }
-
-    fn begin_instance(&mut self, link: u32, name: &Name, now: Duration) {
+    fn begin_instance(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
+        let (link, source) = (packet.link, packet.source.ip());
+        let is_preferred = is_among(&self.preferred, name);
         let subscriptions = self.subscriptions.values().map(|s| &s.wanted);
         let Some(state) = self.links.get_mut(&link) else {
             return;
@@ -196,7 +240,11 @@ impl Querier {
             subscriptions.filter(|w| name.is_below(&w.base) && w.interfaces.uses(&state.link.name));
         let interval = of_type.filter_map(|w| w.verify).min();
         let service = state.services.entry(name.clone());
-        let service = service.or_insert_with(|| LinkService::new(now, interval));
+        let service = service.or_insert_with(|| {
+            self.cache.adopt(link, name);
+            LinkService::new(source, interval, now)
+        });
+        service.is_preferred = is_preferred;
         if std::mem::take(&mut service.is_lost) {
             state.resolve_anew(name, now);
         }
@@ -214,13 +262,14 @@ impl Querier {
         if state.is_none_or(|state| state.browses_of(&record.name).next().is_none()) {
             return false;
         }
-        let outcome = self.keep(packet, record, now);
-        if matches!(outcome, Outcome::Refused | Outcome::Unknown) {
+        let has_instance = self.has_instance(&record.name);
+        let outcome = self.keep(packet, record, has_instance, now);
+        if matches!(outcome, Outcome::Refused(_) | Outcome::Unknown) {
             return false;
         }
         self.dirty.insert(record.name.clone());
         if let (Data::Srv { target, .. }, false) = (&record.data, outcome == Outcome::Goodbye) {
-            self.note_answer(packet, &record.name, now);
+            self.note_answer(packet, &record.name, has_instance, now);
             self.moves_to(link, &record.name, target, now);
         }
         self.settle(link, &record.name);
@@ -228,8 +277,9 @@ impl Querier {
     }
 
     /// Ends the dispute about a service that has answered.
-    fn note_answer(&mut self, packet: &Packet<'_>, name: &Name, now: Duration) {
+    fn note_answer(&mut self, packet: &Packet<'_>, name: &Name, has_instance: bool, now: Duration) {
         let (link, source) = (packet.link, packet.source.ip());
+        let jitter = self.between(CONFIRM_JITTER);
         let Some(state) = self.links.get_mut(&link) else {
             return;
         };
@@ -239,13 +289,18 @@ impl Querier {
         };
         let was_lost = service.is_lost;
         service.note_answer(source, packet.family, now);
+        service.jitter = jitter;
         let due = service.due(stretch);
+        if has_instance && service.is_of(source) {
+            state.remember_host(source, now);
+        }
         due.into_iter().for_each(|at| state.look_at(at));
         for (browsed, browse) in state.browses_of(name) {
             let key = Key::pointer(link, browsed);
+            let is_subtype = *browsed != browse.base;
             if was_lost {
-                self.cache.end_dispute(&key, name, now);
-            } else if *browsed == browse.base {
+                self.cache.end_dispute(&key, name, is_subtype, now);
+            } else if !is_subtype {
                 // A question for its pointer would carry the known answers of all other services, and the service is
                 // known to be present.
                 self.cache.renew(&key, name, now);
@@ -282,107 +337,41 @@ impl Querier {
         }
     }
 
-    fn take_address(&mut self, packet: &Packet<'_>, record: &Record, now: Duration) -> bool {
-        let state = self.links.get_mut(&packet.link);
-        let Some(host) = state.and_then(|state| state.hosts.get_mut(&record.name)) else {
-            return false;
-        };
+    fn take_addresses(&mut self, packet: &Packet<'_>, records: &[&Record], now: Duration) -> usize {
         let source = packet.source.ip();
-        if record.ttl > 0 && record.data.address() == Some(source) {
+        let state = self.links.get_mut(&packet.link);
+        let first = records.first();
+        let host = first.and_then(|first| state?.hosts.get_mut(&first.name));
+        let Some(host) = host else {
+            return 0;
+        };
+        let is_claim = |r: &&Record| r.ttl > 0 && r.data.address() == Some(source);
+        if records.iter().any(is_claim) {
             host.claims.add(source, now);
         }
-        let services = host.services.clone();
-        let outcome = self.keep(packet, record, now);
-        if outcome == Outcome::New {
-            self.dirty.extend(services);
+        let announced = records.iter().filter(|record| record.ttl > 0);
+        for ip in announced.filter_map(|record| record.data.address()) {
+            host.has_no.remove(&Family::of(ip));
+            host.is_new = false;
         }
-        outcome != Outcome::Refused
-    }
-
-    /// Records the address families that do not exist (RFC 6762 6.1).
-    fn take_denial(&mut self, link: u32, record: &Record) -> bool {
-        let Data::Nsec(kinds) = &record.data else {
-            return false;
-        };
-        let state = self.links.get_mut(&link);
-        let Some(host) = state.and_then(|state| state.hosts.get_mut(&record.name)) else {
-            return false;
-        };
-        host.has_no = Families {
-            v4: !kinds.contains(&Kind::A),
-            v6: !kinds.contains(&Kind::Aaaa),
-        };
-        true
-    }
-
-    /// Processes the questions of another host. A question may replace our own (RFC 6762 7.3), or show that a service
-    /// does not answer (10.5).
-    fn take_query(&mut self, link: u32, message: &Message, now: Duration) -> Result<(), Ignored> {
-        for question in &message.questions {
-            if question.wants_unicast {
-                continue; // Its answer goes to the other host alone.
+        let looked_at: Vec<Name> =
+            (host.services.iter().take(PREFERRED_LOOKED_AT).cloned()).collect();
+        self.steps += SERVICE_STEPS * looked_at.len();
+        let has_instance = looked_at.iter().any(|service| self.has_instance(service));
+        let (mut used, mut is_any_new) = (0, false);
+        for record in records {
+            if self.steps > PACKET_STEPS_MAX {
+                break;
             }
-            match question.kind {
-                Some(Kind::Ptr) if !message.is_truncated => {
-                    self.others_browse(link, &question.name, message, now);
-                }
-                Some(Kind::Srv) => self.others_resolve(link, question, now),
-                _ if question.is_any => self.others_resolve(link, question, now),
-                _ => {}
-            }
+            let outcome = self.keep(packet, record, has_instance, now);
+            used += usize::from(!matches!(outcome, Outcome::Refused(_)));
+            is_any_new |= outcome == Outcome::New;
         }
-        Ok(())
-    }
-
-    fn others_browse(&mut self, link: u32, name: &Name, message: &Message, now: Duration) {
-        let of_name = message.records.iter().filter(|r| r.name == *name);
-        // A responder leaves out the known answers of that host, which may be missing here.
-        let mut targets = of_name.filter_map(|r| match &r.data {
-            Data::Ptr(target) => Some(target),
-            Data::A(_) | Data::Aaaa(_) | Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => None,
-        });
-        if targets.any(|target| !self.cache.points(link, name, target)) {
-            return;
+        let state = self.links.get(&packet.link).filter(|_| is_any_new);
+        if let Some(host) = first.and_then(|first| state?.hosts.get(&first.name)) {
+            self.steps += SERVICE_STEPS * host.services.len();
+            self.dirty.extend(host.services.iter().cloned());
         }
-        let state = self.links.get_mut(&link);
-        let browse = state.and_then(|state| state.browses.get_mut(name));
-        if let Some(browse) = browse
-            && browse.series.next <= now + ASKED_FOR_US
-        {
-            browse.series.asked(now);
-            self.counts.suppressed += 1;
-        }
-    }
-
-    fn others_resolve(&mut self, link: u32, question: &Question, now: Duration) {
-        let Some(state) = self.links.get_mut(&link) else {
-            return;
-        };
-        let stretch = state.stretch;
-        let Some(service) = state.services.get_mut(&question.name) else {
-            return;
-        };
-        let (since, count) = service.unanswered.unwrap_or((now, 0));
-        service.unanswered = Some((since, count + 1));
-        let is_unanswered = count + 1 >= UNANSWERED && since + UNANSWERED_FOR <= now;
-        let may_confirm = service.may_confirm(stretch, now);
-        match &mut service.confirm {
-            Some(confirm) if confirm.is_due(now + ASKED_FOR_US) => confirm.asked(now),
-            Some(_) => return,
-            None if may_confirm => {
-                let mut confirm = Confirm::new(now);
-                confirm.asked(now);
-                service.confirm = Some(confirm);
-            }
-            None if is_unanswered && !service.is_lost => {
-                service.confirm = Some(Confirm::new(now));
-                state.look_at(now);
-                return;
-            }
-            None => return,
-        }
-        let due = service.due(stretch);
-        due.into_iter().for_each(|at| state.look_at(at));
-        self.counts.suppressed += 1;
+        used
     }
 }

@@ -14,6 +14,8 @@ pub struct Service {
     pub addresses: Vec<Address>,
     /// The TXT record in wire format; empty if there is none.
     pub txt: Arc<[u8]>,
+    /// The source of its pointer.
+    pub source: IpAddr,
     /// Another service of the same host name that a different machine announces.
     pub twin: Option<Name>,
 }
@@ -30,12 +32,21 @@ pub struct Address {
     pub is_on_link: bool,
 }
 
+/// The limit because of which records are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// The cache is full.
+    Total,
+    /// This host has its share of the cache.
+    Share(IpAddr),
+}
+
 /// The services that a subscription has found.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     pub services: BTreeMap<Name, Arc<Service>>,
-    /// Some services are left out because the limits are reached.
-    pub leaves_out: bool,
+    /// The reason that some services are left out.
+    pub leaves_out: Option<LeftOut>,
     /// The number of interfaces that are browsed; `None` if it is not known yet.
     pub interfaces: Option<usize>,
     /// An interface has been present since the subscription began.

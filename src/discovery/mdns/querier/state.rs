@@ -6,8 +6,9 @@ use super::{
         link::{Family, LinkService, LinkState},
         name::Name,
         trace::{Counts, Note},
+        traffic::Traffic,
     },
-    service::Service,
+    service::{LeftOut, Service},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,6 +44,8 @@ pub struct Packet<'a> {
     pub source: SocketAddr,
     /// The packet was sent to the multicast group. No router forwards such a packet.
     pub is_multicast: bool,
+    /// The hop limit with which the packet arrived.
+    pub hop_limit: u8,
     pub bytes: &'a [u8],
 }
 
@@ -56,6 +59,12 @@ pub struct Outgoing {
 
 /// A changed service for a subscriber; `None` if the service is gone.
 pub type Change = (u64, Name, Option<Arc<Service>>);
+
+/// Returns whether a name is among others, which are lower-case text.
+pub(super) fn is_among(names: &BTreeSet<String>, name: &Name) -> bool {
+    let text = || name.text().map(|text| text.to_ascii_lowercase());
+    !names.is_empty() && text().is_some_and(|text| names.contains(&text))
+}
 
 /// The effects of one turn.
 #[derive(Debug, Default)]
@@ -72,8 +81,8 @@ pub(super) struct Subscription {
     pub(super) wanted: Wanted,
     /// The services that the subscriber knows.
     pub(super) found: BTreeMap<Name, Arc<Service>>,
-    /// The time at which a record of its type was refused last.
-    pub(super) left_out: Option<Duration>,
+    /// The time at which a record of its type was refused last, and why.
+    pub(super) left_out: Option<(Duration, LeftOut)>,
 }
 
 pub struct Querier {
@@ -83,6 +92,11 @@ pub struct Querier {
     pub(super) subscriptions: BTreeMap<u64, Subscription>,
     /// The services that may have changed.
     pub(super) dirty: BTreeSet<Name>,
+    /// The last service that was looked at for changes.
+    pub(super) looked_at: Option<Name>,
+    pub(super) traffic: Traffic,
+    /// The work that the present packet has caused so far.
+    pub(super) steps: usize,
     /// The services that are admitted to a full cache before others, as lower-case text.
     pub(super) preferred: Arc<BTreeSet<String>>,
     /// The addresses of this machine.
@@ -102,6 +116,9 @@ impl Querier {
             links: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            looked_at: None,
+            traffic: Traffic::new(seed),
+            steps: 0,
             preferred: Arc::default(),
             own: BTreeSet::new(),
             asks_for_unicast: false,
@@ -122,9 +139,17 @@ impl Querier {
         self.is_traced = is_traced;
     }
 
-    /// Sets the services, by name as lower-case text, that are admitted to a full cache before others.
+    /// Sets the services, by name as lower-case text, that are admitted to a full cache and asked for before others.
     pub fn prefer(&mut self, services: Arc<BTreeSet<String>>) {
+        if Arc::ptr_eq(&self.preferred, &services) {
+            return;
+        }
         self.preferred = services;
+        for state in self.links.values_mut() {
+            for (name, service) in &mut state.services {
+                service.is_preferred = is_among(&self.preferred, name);
+            }
+        }
     }
 
     pub fn counts(&self) -> Counts {
@@ -135,11 +160,22 @@ impl Querier {
         }
     }
 
-    /// Returns whether services of a subscription are left out because the cache is full.
-    pub fn leaves_out(&self, id: u64, now: Duration) -> bool {
-        let subscription = self.subscriptions.get(&id);
-        let left_out = subscription.and_then(|subscription| subscription.left_out);
-        left_out.is_some_and(|at| now.saturating_sub(at) < LEFT_OUT_FOR)
+    /// Returns why services of a subscription are left out, if any are.
+    pub fn leaves_out(&self, id: u64, now: Duration) -> Option<LeftOut> {
+        let (at, why) = self.subscriptions.get(&id)?.left_out?;
+        (now.saturating_sub(at) < LEFT_OUT_FOR).then_some(why)
+    }
+
+    /// Records that records of a subscription were refused. The first reason stays while it holds.
+    pub(super) fn leave_out(&mut self, browsed: &Name, why: LeftOut, now: Duration) {
+        let subscriptions = self.subscriptions.values_mut();
+        for subscription in subscriptions.filter(|s| s.wanted.browsed == *browsed) {
+            match &mut subscription.left_out {
+                Some((at, known)) if *known == why => *at = now,
+                Some((at, _)) if now.saturating_sub(*at) < LEFT_OUT_FOR => {}
+                left_out => *left_out = Some((now, why)),
+            }
+        }
     }
 
     /// Returns the number of interfaces that a subscription uses.
@@ -177,6 +213,12 @@ impl Querier {
         self.expire(now);
         self.give_up(now);
         let send = self.ask(now);
+        for state in self.links.values_mut() {
+            state.hosts_of_lost = None;
+            if send.iter().any(|packet| packet.link == state.link.index) {
+                state.asked_at = Some(now);
+            }
+        }
         let changes = self.changes(now);
         Turn {
             send,
@@ -188,7 +230,8 @@ impl Querier {
 
     fn wake(&self, now: Duration) -> Option<Duration> {
         let links = self.links.values().filter_map(|state| state.due);
-        let due = links.chain(self.cache.due()).min();
+        let more = self.dirty.first().map(|_| now);
+        let due = links.chain(self.cache.due()).chain(more).min();
         due.map(|due| due.max(now + Duration::from_millis(1)))
     }
 

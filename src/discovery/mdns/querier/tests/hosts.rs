@@ -20,6 +20,7 @@ fn twin_of_a(answers: &[(&str, &[&str])]) -> Option<String> {
                     family: Family::V4,
                     source: SocketAddr::from((ip, 5353)),
                     is_multicast: true,
+                    hop_limit: 255,
                     bytes: &response(&records),
                 };
                 querier.receive(&packet, now);

@@ -7,6 +7,9 @@ use super::{
 
 pub(super) struct Lan {
     pub(super) querier: Querier,
+    /// Other hosts of the LAN that ask, too, and the number of services that they have lost.
+    pub(super) peers: Vec<Querier>,
+    pub(super) peers_lost: usize,
     pub(super) responders: Vec<Responder>,
     pub(super) now: Duration,
     /// True if all packets are lost.
@@ -37,6 +40,8 @@ impl Lan {
         querier.subscribe(1, wanted, ms(0));
         Self {
             querier,
+            peers: vec![],
+            peers_lost: 0,
             responders,
             now: ms(0),
             is_down: false,
@@ -95,10 +100,11 @@ impl Lan {
                 };
             }
             for packet in turn.send {
-                self.ask_all(&packet);
+                self.ask_all(&packet, 1);
             }
+            let peers = self.turn_of_peers();
             let packet = self.under_way.keys().next().map(|(at, _)| *at);
-            let next = [packet, turn.wake].into_iter().flatten().min();
+            let next = [packet, turn.wake, peers].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.now = until;
                 return;
@@ -115,16 +121,50 @@ impl Lan {
                     family: Family::V4,
                     source,
                     is_multicast,
+                    hop_limit: 255,
                     bytes: &bytes,
                 };
                 self.querier.receive(&packet, self.now);
+                for peer in self.peers.iter_mut().filter(|_| is_multicast) {
+                    peer.receive(&packet, self.now);
+                }
             }
         }
     }
 
-    fn ask_all(&mut self, packet: &Outgoing) {
+    /// Adds other hosts that look for the same services.
+    pub(super) fn join(&mut self, count: u8) {
+        for n in 0..count {
+            let mut peer = Querier::new(100 + u64::from(n));
+            let address = format!("10.0.0.{}/24", 100 + n);
+            peer.set_links(vec![link(ETH, "eth0", &[&address])], self.now);
+            peer.subscribe(1, wanted(TYPE), self.now);
+            self.peers.push(peer);
+        }
+    }
+
+    fn turn_of_peers(&mut self) -> Option<Duration> {
+        let mut wake: Option<Duration> = None;
+        for n in 0..self.peers.len() {
+            let turn = self.peers[n].turn(self.now);
+            let lost = turn.changes.iter().filter(|(_, _, s)| s.is_none());
+            self.peers_lost += lost.count();
+            wake = wake.into_iter().chain(turn.wake).min();
+            for packet in turn.send {
+                self.ask_all(&packet, 100 + u8::try_from(n).unwrap());
+            }
+        }
+        wake
+    }
+
+    /// Delivers a query of the host 10.0.0.`asker` to the responders, and to the other hosts that ask.
+    fn ask_all(&mut self, packet: &Outgoing, asker: u8) {
         self.sent.push((self.now, packet.clone()));
-        let query = Message::decode(&packet.bytes).unwrap();
+        if !self.peers.is_empty() {
+            let source = SocketAddr::from(([10, 0, 0, asker], 5353));
+            self.send(source, true, packet.bytes.clone(), 1);
+        }
+        let query = Message::decode(&packet.bytes, &mut 0).unwrap();
         if self.owners.0 != self.responders.len() {
             self.owners = (self.responders.len(), BTreeMap::new());
             for (n, responder) in self.responders.iter().enumerate() {

@@ -1,10 +1,15 @@
 //! Tests of conversations between a querier and other hosts, in simulated time.
+mod attacks;
 mod bounds;
+mod herd;
 mod hosts;
 mod lan;
+mod others;
 mod quiet;
 mod responder;
 mod rfc;
+mod traffic;
+mod worst;
 
 use super::{
     super::{

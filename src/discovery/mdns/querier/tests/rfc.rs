@@ -17,11 +17,16 @@ fn receive_records(querier: &mut Querier, records: &[Record], now: Duration) {
 }
 
 fn packet(querier: &mut Querier, source: &str, bytes: &[u8], now: Duration) {
+    packet_to(querier, source, true, bytes, now);
+}
+
+fn packet_to(querier: &mut Querier, source: &str, is_multicast: bool, bytes: &[u8], now: Duration) {
     let packet = Packet {
         link: ETH,
         family: Family::V4,
         source: source.parse().unwrap(),
-        is_multicast: true,
+        is_multicast,
+        hop_limit: 255,
         bytes,
     };
     querier.receive(&packet, now);
@@ -156,6 +161,10 @@ fn section_7_3_the_question_of_another_host_stands_for_our_own() {
         packet(&mut querier, "10.0.0.9:5353", &other, ms(5));
         assert_eq!(queries(&mut querier, ms(5), ms(2500)).len(), 2);
     }
+    // Nobody else hears a question that is sent to us alone.
+    let mut querier = self::querier(wanted(TYPE));
+    packet_to(&mut querier, "10.0.0.9:5353", false, &other, ms(5));
+    assert_eq!(queries(&mut querier, ms(5), ms(2500)).len(), 2);
     // Our own question returns to us.
     let mut querier = self::querier(wanted(TYPE));
     packet(&mut querier, "10.0.0.1:5353", PTR, ms(5));
@@ -265,6 +274,42 @@ fn section_6_1_a_denied_address_is_not_asked_for() {
 }
 
 #[test]
+fn section_6_1_a_denial_ends_with_its_lifetime_or_with_an_address() {
+    let asks_for = |sent: &[(Duration, Vec<u8>)], kind: u8| {
+        let of_kind = |bytes: &[u8]| bytes[12..].windows(4).any(|w| w == [0, kind, 0, 1]);
+        sent.iter().any(|(_, bytes)| of_kind(bytes))
+    };
+    // The host has two addresses of IPv6. When one is withdrawn, the missing family is asked for again.
+    let host = named("h.local");
+    let aaaa = |ip: &str, ttl| record(&host, ttl, Data::Aaaa(ip.parse().unwrap()));
+    let mut records = service("a");
+    records[3] = aaaa("fe80::7", 4500);
+    records.push(aaaa("fe80::8", 4500));
+    records.push(record(&host, 60, Data::Nsec(vec![Kind::Aaaa])));
+    for (after, is_asked) in [(50_000, false), (70_000, true)] {
+        let mut querier = querier(unverified(TYPE));
+        receive_records(&mut querier, &records, ms(0));
+        assert!(!asks_for(&queries(&mut querier, ms(0), ms(after)), 1));
+        receive_records(&mut querier, &[aaaa("fe80::8", 0)], ms(after));
+        let sent = queries(&mut querier, ms(after), ms(after + 5000));
+        assert_eq!(asks_for(&sent, 1), is_asked, "{after}");
+        receive_records(&mut querier, &records[5..], ms(after + 5000));
+        let address = record(&host, 120, Data::A([10, 0, 0, 7].into()));
+        receive_records(&mut querier, &[address], ms(after + 5000));
+        assert!(querier.links[&ETH].hosts[&host].has_no.is_empty());
+    }
+    // A host without an address is asked for both families, whatever was denied.
+    let mut querier = querier(unverified(TYPE));
+    let mut records = service("a");
+    (records[1].ttl, records[3].ttl) = (4500, 10);
+    records.push(record(&host, 4500, Data::Nsec(vec![])));
+    receive_records(&mut querier, &records, ms(0));
+    queries(&mut querier, ms(0), ms(16_000));
+    let sent = queries(&mut querier, ms(16_000), ms(20_000));
+    assert!(asks_for(&sent, 1), "{sent:?}");
+}
+
+#[test]
 fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
     let both = [eth(), link(3, "eth1", &["10.0.1.1/24"])];
     let mut querier = Querier::new(3);
@@ -283,6 +328,7 @@ fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
             family: Family::V4,
             source: source.parse().unwrap(),
             is_multicast: true,
+            hop_limit: 255,
             bytes: &response(&records),
         };
         querier.receive(&packet, ms(10));

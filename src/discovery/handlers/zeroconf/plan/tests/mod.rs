@@ -48,6 +48,7 @@ fn service(name: &str, addresses: &str) -> Service {
             key: "k".into(),
             value: None,
         }],
+        source: [10, 0, 0, 1].into(),
         twin: None,
     }
 }

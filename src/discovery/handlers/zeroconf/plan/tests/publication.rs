@@ -184,9 +184,9 @@ fn a_service_that_is_elsewhere_is_left_out_and_that_is_said() {
 fn while_the_querier_has_no_room_the_set_is_not_whole() {
     let mut tracker = tracker("");
     run(&mut tracker, ms(0), ms(6000));
-    tracker.apply(Event::LeavesOut(true), ms(6000));
+    tracker.apply(Event::LeavesOut(Some(LeftOut::Total)), ms(6000));
     assert!(run(&mut tracker, ms(6000), ms(7000))[0].1.left_out);
-    tracker.apply(Event::LeavesOut(false), ms(8000));
+    tracker.apply(Event::LeavesOut(None), ms(8000));
     assert!(!run(&mut tracker, ms(8000), ms(9000))[0].1.left_out);
 }
 
@@ -273,6 +273,38 @@ fn a_service_of_this_machine_alone_waits_for_its_second_announcement_unless_that
     let mut on_lo = tracker("interfaces: {allow: [lo]}");
     on_lo.apply(resolved("a", "127.0.0.1"), ms(0));
     assert_eq!(story(&run(&mut on_lo, ms(0), ms(4000))), [(250, vec!["a"])]);
+}
+
+#[test]
+fn a_settled_device_with_a_link_local_address_that_returns_does_not_settle_again() {
+    let mut tracker = tracker("");
+    tracker.apply(resolved("a", "169.254.7.1"), ms(0));
+    run(&mut tracker, ms(0), ms(6000));
+    tracker.apply(removed("a"), ms(6000));
+    run(&mut tracker, ms(6000), ms(7000));
+    tracker.apply(resolved("a", "169.254.7.2"), ms(7000));
+    assert_eq!(
+        story(&run(&mut tracker, ms(7000), ms(20_000))),
+        [(7250, vec!["a"])]
+    );
+}
+
+#[test]
+fn one_host_has_half_of_the_bytes_and_the_message_names_it() {
+    let mut tracker = tracker("");
+    for n in 0..1000 {
+        tracker.apply(large(&format!("s{n}"), 4096, 80), ms(0));
+    }
+    let Event::Resolved(mut other) = large("other", 4096, 80) else {
+        panic!("it is not resolved");
+    };
+    other.source = [10, 0, 0, 2].into();
+    tracker.apply(Event::Resolved(other), ms(0));
+    let set = run(&mut tracker, ms(0), ms(6000)).pop().unwrap().1;
+    assert!(bytes(&set) <= (2 << 20) + 8192, "{}", bytes(&set));
+    assert!(names(&set).contains(&"other") && set.left_out);
+    let problem = "services of 10.0.0.1 are left out: this host has used up its share";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
 }
 
 #[test]
