@@ -14,26 +14,38 @@ const LOCK: &str = ".lock";
 ///
 /// The file is not synced to the disk. After a power failure it may be old or empty, and its reader must accept that.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    write(path, content, mode, |_| Ok(()))
+    write(path, mode, |file| file.write_all(content))
 }
 
 /// Replaces the file at `path` atomically and durably: it is on the disk before the function returns, so after a power
 /// failure a reader gets the old content or the new content. Errors name the path.
 pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    write(path, content, mode, fs::File::sync_all)
+    write_in_parts(path, mode, |file| file.write_all(content))
+}
+
+/// Does the same with a content that is never in memory as a whole.
+pub fn write_in_parts(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
+    write(path, mode, |file| {
+        let mut buffered = io::BufWriter::new(&mut *file);
+        fill(&mut buffered)?;
+        buffered.flush()?;
+        drop(buffered);
+        file.sync_all()
+    })
 }
 
 fn write(
     path: &Path,
-    content: &[u8],
     mode: u32,
-    sync: impl FnOnce(&fs::File) -> io::Result<()>,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
     let temporary = temporary_of(path);
     let written = (|| {
-        let mut file = create(&temporary, mode)?;
-        file.write_all(content)?;
-        sync(&file)?;
+        fill(&mut create(&temporary, mode)?)?;
         fs::rename(&temporary, path)
     })();
     written.map_err(|e| {

@@ -12,11 +12,16 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const SERVICES: usize = 4096;
-/// The default of `--max-instances`.
+/// The most Instances of one Configuration.
 const INSTANCES: usize = 1000;
+/// The least number of Instances of a second Configuration, whose `brokerProperties` are as large as they may be: with a
+/// thousand devices it has half of the bytes that the first one leaves.
+const OTHERS: usize = 350;
+/// The bytes of the name and the value of one of eight properties.
+const PROPERTY: usize = 4096;
 /// The number of keys of one TXT record. The next constant is the bytes of each value. A thousand of these services, and the
 /// pointers to others, are just below the bytes that the records of all services may have.
 const KEYS: usize = 16;
@@ -83,6 +88,18 @@ fn services(kind: &str, round: usize) -> Vec<Announced> {
         .collect()
 }
 
+/// Returns the spec of a Configuration of a thousand devices with as many `brokerProperties` as it may have.
+fn large_properties() -> String {
+    let names: Vec<String> = (0..INSTANCES).map(|n| format!("device-{n}")).collect();
+    let property = |n: usize| format!("P{n}: {}", "x".repeat(PROPERTY - 2));
+    let properties: Vec<String> = (0..8).map(property).collect();
+    format!(
+        "{{discoveryHandler: {{name: debugEcho, discoveryDetails: 'descriptions: [{}]'}}, brokerProperties: {{{}}}}}",
+        names.join(", "),
+        properties.join(", ")
+    )
+}
+
 /// Runs the measurement, and returns the memory used. An error means that the agent did not survive.
 pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, String> {
     let cgroup = Cgroup::new(limit_mib << 20)?;
@@ -110,10 +127,30 @@ pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, Strin
     if !status.unwrap_or_default().contains("services are left out") {
         return Err("the Configuration does not say that services are left out".to_owned());
     }
+    node.configure_another(&large_properties());
+    let begun = Instant::now();
+    while node.instances() < INSTANCES + OTHERS {
+        if let Some(ended) = node.agent_ended() {
+            return Err(format!(
+                "the agent ended with large brokerProperties: {ended}"
+            ));
+        }
+        if begun.elapsed() > 10 * SETTLES {
+            return Err(format!("there are only {} Instances", node.instances()));
+        }
+        sleep(SETTLES / 15).await;
+    }
+    sleep(SETTLES).await;
+    if let Some(ended) = node.agent_ended() {
+        return Err(format!("the agent ended with all Instances: {ended}"));
+    }
+    let others = node.instances() - INSTANCES;
     let memory = node.agent_memory();
     let text = format!(
-        "{SERVICES} services with TXT records of {} bytes, {INSTANCES} Instances, a limit of {limit_mib} MiB ({:.1} MB):\n\
-         resident {:.1} MB when all were allocatable, {:.1} MB after {CHANGES} changes of every record, at most {:.1} MB;\n\
+        "{SERVICES} services with TXT records of {} bytes, {INSTANCES} Instances and {others} with brokerProperties of 32 KiB, a limit \
+         of {limit_mib} MiB ({:.1} MB):\n\
+         resident {:.1} MB when those of the services were allocatable, {:.1} MB after {CHANGES} changes of every record and with the \
+         others, at most {:.1} MB;\n\
          the cgroup used {:.1} MB at most, pages of files included",
         KEYS * (VALUE + 4),
         (limit_mib << 20) as f64 / 1e6,

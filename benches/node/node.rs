@@ -200,6 +200,16 @@ spec:
         begun
     }
 
+    /// Writes a second Configuration.
+    pub(super) fn configure_another(&self, spec: &str) {
+        let manifest = format!(
+            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: another}}, spec: {spec}}}"
+        );
+        let written = self.path("another.yaml");
+        fs::write(&written, manifest).unwrap();
+        fs::rename(written, self.path("configurations/another.yaml")).unwrap();
+    }
+
     /// Writes a Configuration of this many debugEcho devices.
     pub(super) fn configure_devices(&self, count: usize, capacity: usize) -> Instant {
         let names: Vec<String> = (0..count).map(|n| format!("device-{n}")).collect();

@@ -75,6 +75,7 @@ impl Fleet {
             node_name: name.into(),
             namespaces: vec![],
             state: folder.join("state"),
+            max_configurations: 100,
         };
         let store = Arc::new(KubernetesStore::new(client, of_store).unwrap());
         let handler = Simulated {

@@ -19,6 +19,9 @@ pub fn run(bytes: &[u8]) {
         assert!(checkpoint_again(bytes).is_none());
         return;
     };
+    let (mut entries, mut json) = (vec![], serde_json::Deserializer::from_slice(bytes));
+    checkpoint::each_entry(&mut json, &mut |entry| entries.push(entry)).expect("it was read whole");
+    assert_eq!(entries, data.pod_device_entries.clone().unwrap_or_default());
     let written = checkpoint::written(data.clone());
     let verified = checkpoint::verified(&written).expect("its checksum is right");
     assert_eq!(verified, data, "what was written is not what is read");

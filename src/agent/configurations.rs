@@ -97,6 +97,7 @@ pub(super) async fn run(
             World {
                 configurations: &current,
                 before: &before.accepted,
+                refused_before: &before.refused,
                 labels: (this.as_deref()).map_or(unseen, |node| Labels::Known(&node.labels)),
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),

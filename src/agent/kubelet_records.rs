@@ -17,7 +17,7 @@ use super::{
 use crate::{
     model::{
         checkpoint::{self, FILE},
-        resource_name::ResourceName,
+        resource_name::{ResourceName, ResourcePrefixes},
         slot_table::Held,
     },
     telemetry::metrics,
@@ -27,7 +27,7 @@ pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, BufReader, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -39,9 +39,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The largest checkpoint of the kubelet, in bytes: five hundred Pods with 24 KiB of environment each. A kubelet's
-/// file has a few KiB. Beyond it: it counts as unreadable.
-const SIZE_LIMIT: u64 = 16 * 1024 * 1024;
+/// The largest checkpoint of the kubelet, in bytes: it has all answers for all containers, and is read one by one.
+/// Beyond it: it counts as unreadable, and no slot is released.
+const SIZE_LIMIT: u64 = 512 << 20;
 /// The kubelet writes at once; ours gathers for 250 ms.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 /// The time for which a fresh checkpoint is believed while no Pod goes, in times between two looks. A Pod that is replaced
@@ -184,13 +184,13 @@ fn version(path: &Path) -> Option<Version> {
 
 async fn read_checkpoint(settings: &Settings) -> Checkpoint {
     let (path, prefixes) = (path(settings), settings.resource_prefixes.clone());
-    let read = spawn_blocking(move || match bytes(&path) {
+    let read = spawn_blocking(move || match File::open(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Checkpoint::Missing,
         Err(e) => unreadable(&path, &e),
-        Ok(bytes) => match checkpoint::parse(&bytes) {
+        Ok(file) => match entries(file, &prefixes) {
             Err(e) => unreadable(&path, &e),
-            Ok(data) => Checkpoint::Read {
-                entries: plan::entries(data, &prefixes),
+            Ok(entries) => Checkpoint::Read {
+                entries,
                 is_fresh: false,
             },
         },
@@ -206,16 +206,38 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Checkpoint {
     Checkpoint::Unreadable(Unreadable(format!("{}: {error}", path.display())))
 }
 
-fn bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![];
-    File::open(path)?
-        .take(SIZE_LIMIT + 1)
-        .read_to_end(&mut bytes)?;
-    let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    match size > SIZE_LIMIT {
-        true => Err(io::Error::other(format!(
-            "it has more than {SIZE_LIMIT} bytes"
-        ))),
-        false => Ok(bytes),
+/// Reads what the file says of our resources. A file beyond the limit ends too early, which is an error.
+fn entries(file: File, prefixes: &ResourcePrefixes) -> Result<Vec<plan::Entry>, checkpoint::Error> {
+    let text = BufReader::new(file.take(SIZE_LIMIT));
+    let (mut entries, mut json) = (vec![], serde_json::Deserializer::from_reader(text));
+    checkpoint::each_entry(&mut json, &mut |entry| {
+        entries.extend(plan::entry(&entry, prefixes));
+    })?;
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn twelve_containers_with_a_megabyte_of_environment_each_hold_up_no_release() {
+        let mut file = tempfile::tempfile().unwrap();
+        let entry = |n: usize| checkpoint::Entry {
+            pod_uid: "uid".to_owned(),
+            container_name: n.to_string(),
+            resource_name: "akri.sh/cam".to_owned(),
+            device_ids: Some([(-1, Some(vec![format!("cam-{n}")]))].into()),
+            alloc_resp: Some("A".repeat(1_400_000)),
+        };
+        let data = checkpoint::Data {
+            pod_device_entries: Some((0..12).map(entry).collect()),
+            registered_devices: None,
+        };
+        file.write_all(&checkpoint::written(data)).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let entries = entries(file, &"akri.sh".parse().unwrap()).unwrap();
+        assert_eq!(entries.len(), 12);
     }
 }

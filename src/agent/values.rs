@@ -31,6 +31,9 @@ pub(crate) struct Now<'a> {
 /// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
 pub(crate) type Accepted = BTreeMap<ConfigurationKey, AcceptedConfiguration>;
 
+/// The discovery sessions that no handler runs, each with what its handler says.
+pub(crate) type Refused = BTreeMap<ConfigurationKey, (SessionSpec, Problem)>;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AcceptedConfiguration {
     pub(crate) configuration: Arc<Configuration>,
@@ -57,6 +60,8 @@ pub(crate) struct ValidatedConfigurations {
     pub(crate) accepted: Accepted,
     /// The problem of each Configuration that is not used as it is written.
     pub(crate) problems: BTreeMap<ConfigurationKey, Problem>,
+    /// The discovery sessions whose details were refused, so that they are not read again at each validation.
+    pub(crate) refused: Refused,
     /// The generation of each Configuration that was validated; none without an API server.
     pub(crate) generations: BTreeMap<ConfigurationKey, i64>,
     /// The names of the resources.

@@ -85,13 +85,15 @@ pub struct ConfigurationSpec {
     #[schemars(schema_with = "any_object")]
     pub configuration_service_spec: Option<Value>,
 
-    /// Environment for every container that is given a device; wins over the device's own properties.
+    /// Environment for every container that is given a device; wins over the device's own properties. Names and values
+    /// have 32 KiB together.
     #[serde(default)]
     #[schemars(extend(
         "maxProperties" = limits::BROKER_PROPERTIES_MAX,
         "additionalProperties" = {"type": "string", "maxLength": limits::PROPERTY_VALUE_MAX}
     ))]
     #[x_kube(validation = Rule::new(format!("self.all(key, key.size() <= {})", limits::NAME_MAX)).message("the name of a property is too long"))]
+    #[x_kube(validation = Rule::new(format!("self.map(key, key.size() + self[key].size()).sum() <= {}", limits::BROKER_PROPERTIES_BYTES_MAX)).message("names and values of all properties together are too long"))]
     pub broker_properties: BTreeMap<String, String>,
 
     /// The time for which the Instance of a vanished device stays, unhealthy, before it is deleted.

@@ -91,6 +91,7 @@ pub struct InstanceSpec {
         "maxProperties" = limits::INSTANCE_PROPERTIES_MAX,
         "additionalProperties" = {"type": "string", "maxLength": limits::INSTANCE_PROPERTY_VALUE_MAX}
     ))]
+    #[x_kube(validation = Rule::new(format!("self.map(key, key.size() + self[key].size()).sum() <= {}", limits::INSTANCE_PROPERTIES_TEXT_MAX)).message("names and values of all properties together are too long"))]
     pub broker_properties: BTreeMap<String, String>,
 
     /// True if other nodes may find the same device.

@@ -39,6 +39,10 @@ pub struct NodeDevicesSpec {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub configurations: Vec<ConfigurationView>,
+    /// The problem of the Configurations that select the node and are not in `configurations`: there are more than it works
+    /// with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<Problem>,
 }
 
 /// The state of a Configuration on one node.
@@ -107,7 +111,8 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::PIN_MAX))]
     pub pin: Option<String>,
-    /// `brokerProperties` of the Instance that is to be made or described; absent where the Instance says them.
+    /// The device's own properties, of which and of the Configuration's the Instance is to be made or described; absent
+    /// where the Instance says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "maxProperties" = limits::INSTANCE_PROPERTIES_MAX,

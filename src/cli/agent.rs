@@ -116,7 +116,8 @@ pub struct Flags {
     once: super::once::OnceFlags,
     #[command(flatten)]
     scope: ScopeFlags,
-    /// Highest number of Configurations. The youngest ones beyond it are rejected, and their status says so
+    /// Highest number of Configurations. Of those beyond it the youngest ones of the namespace with the most are rejected, and
+    /// their status says so
     #[arg(
         long,
         env = "PETIOLE_MAX_CONFIGURATIONS",
@@ -124,7 +125,8 @@ pub struct Flags {
         default_value_t = limits::AGENT_CONFIGURATIONS
     )]
     max_configurations: usize,
-    /// Highest number of Instances of all Configurations together. Further devices are ignored
+    /// Highest number of Instances of all Configurations together. Each may have half of what the others leave; further
+    /// devices are ignored, and its status says so
     #[arg(
         long,
         env = "PETIOLE_MAX_INSTANCES",
@@ -340,6 +342,7 @@ async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<A
         node_name: settings.node_name.clone(),
         namespaces: flags.scope.namespaces(),
         state: flags.state,
+        max_configurations: settings.max_configurations,
     };
     Ok(Arc::new(KubernetesStore::new(client, settings)?))
 }

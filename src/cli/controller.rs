@@ -1,6 +1,6 @@
 //! Defines the flags of `petiole controller`.
 use super::{scope::ScopeFlags, signals::until_signal};
-use crate::{cluster, controller, telemetry::metrics};
+use crate::{cluster, controller, model::variables::Variables, telemetry::metrics};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
 use tracing::info;
@@ -15,6 +15,14 @@ pub struct Flags {
     namespace: String,
     #[command(flatten)]
     scope: ScopeFlags,
+    /// Refused variable that Instances may show all the same; the same as of the agents
+    #[arg(
+        long,
+        env = "PETIOLE_ALLOW_VARIABLES",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    allow_variables: Vec<String>,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
@@ -27,6 +35,7 @@ impl Flags {
             namespace: self.namespace,
             watch_namespaces: self.scope.namespaces(),
             resource_prefix: self.scope.resource_prefixes().first().clone(),
+            variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
         }
     }

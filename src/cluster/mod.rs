@@ -2,6 +2,7 @@
 pub mod events;
 #[cfg(feature = "kubeconfig")]
 mod identity;
+mod kept;
 mod keys;
 pub mod node;
 pub mod parts;

@@ -1,14 +1,14 @@
 //! Keeps whole sets of objects up to date. During relists, expired versions and outages of the server the last known
 //! set stays.
-pub use super::read::Read;
 use super::{
-    keys::key_of,
+    kept::{Listing, trim},
     requests::{code, reason},
 };
-use crate::{
-    backoff,
-    model::names::{Key, ObjectKey},
+pub use super::{
+    kept::{Objects, Set, named},
+    read::{Bounded, Read},
 };
+use crate::{backoff, model::budget::Room};
 use futures::{Stream, StreamExt as _, future::ready, stream::select_all};
 use kube::{
     Api, Client, Resource,
@@ -20,8 +20,11 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
-use tokio::{sync::watch, time::Instant};
+use std::{fmt::Debug, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -32,41 +35,11 @@ const LONGEST_RETRY: Duration = Duration::from_secs(3);
 const RESET_AFTER: Duration = Duration::from_secs(30);
 /// The most events that are processed together. They lead to one new set.
 const BATCH: usize = 512;
-
-/// The last known objects of one kind, each reduced to the fields that are used. `Name` is the type of their names.
-#[derive(Debug)]
-pub struct Objects<T, Name = String> {
-    pub objects: BTreeMap<Key<Name>, Arc<T>>,
-    /// Objects that failed to deserialize, with the error.
-    pub unreadable: BTreeMap<Key<Name>, String>,
-}
-
-impl<T, Name: Clone> Clone for Objects<T, Name> {
-    fn clone(&self) -> Self {
-        Self {
-            objects: self.objects.clone(),
-            unreadable: self.unreadable.clone(),
-        }
-    }
-}
-
-impl<T, Name> Default for Objects<T, Name> {
-    fn default() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-        }
-    }
-}
-
-/// A watched set; `None` until the first complete list.
-pub type Set<T, Name = String> = Option<Arc<Objects<T, Name>>>;
-
-/// Returns the object of that name in a set of objects that are in no namespace.
-pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
-    let object = set.as_ref()?.objects.get(&ObjectKey::new("", name));
-    object.cloned()
-}
+/// The same for objects that are as large as a user likes. The next constant is the number of them in one page of a list.
+const SMALL_BATCH: usize = 16;
+const SMALL_PAGE: u32 = 16;
+/// The least time between two lists that are made because there is room again for objects that were left out.
+const BETWEEN_LISTS: Duration = Duration::from_secs(10);
 
 /// Returns the events of a watch in batches, without end. The first list comes as events of the watch where the server can
 /// do that (KEP-3157), because it costs the server a fraction of the memory, and otherwise in pages. Errors are logged
@@ -83,7 +56,9 @@ where
         what,
         config,
         is_optional,
+        room,
     } = selection;
+    let batch = room.map_or(BATCH, |_| SMALL_BATCH);
     let mut is_away = false;
     let paged = watcher(api.clone(), config.clone());
     watcher(api, config.streaming_lists())
@@ -108,7 +83,7 @@ where
             }
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {}
         })
-        .ready_chunks(BATCH)
+        .ready_chunks(batch)
 }
 
 /// Returns whether the server refuses to send lists over watches.
@@ -142,6 +117,8 @@ pub struct Selection {
     pub config: watcher::Config,
     /// True if the caller goes on without a watch. Outages are then no warnings.
     is_optional: bool,
+    /// The room for the objects; `None` if there are only as many as the cluster needs.
+    room: Option<Room>,
 }
 
 impl Selection {
@@ -150,6 +127,18 @@ impl Selection {
             what,
             config,
             is_optional: false,
+            room: None,
+        }
+    }
+
+    /// Returns the same with a room for the objects.
+    #[must_use]
+    pub fn within(mut self, room: Room) -> Self {
+        // Where the server does not stream lists, a page is in memory at once.
+        self.config = self.config.page_size(SMALL_PAGE);
+        Self {
+            room: Some(room),
+            ..self
         }
     }
 
@@ -177,91 +166,51 @@ where
     K::DynamicType: Default + Clone,
     Name: From<String> + Clone + Ord,
 {
-    let mut listings: Vec<Listing<T, Name>> = apis.iter().map(|_| Listing::default()).collect();
-    let streams = apis.into_iter().enumerate().map(|(n, api)| {
-        let events = events(api, selection.clone());
-        Box::pin(events.map(move |batch| (n, batch)))
-    });
-    let mut streams = select_all(streams);
-    while let Some((n, batch)) = shutdown.run_until_cancelled(streams.next()).await.flatten() {
-        let mut is_changed = false;
-        for event in batch.into_iter().flatten() {
-            is_changed |= listings[n].follow(event, &reduce);
-        }
-        if is_changed && listings.iter().all(|listing| listing.is_complete) {
-            set.send_replace(Some(Arc::new(Listing::joined(&listings))));
-        }
-    }
-    Ok(())
+    run_within(apis, selection, |object| (reduce(object), 0), set, shutdown).await
 }
 
-/// The set of one `Api`, and the new list that will replace it after a relist.
-struct Listing<T, Name> {
-    current: Objects<T, Name>,
-    next: Objects<T, Name>,
-    /// True if a complete list was received.
-    is_complete: bool,
-}
-
-impl<T, Name> Default for Listing<T, Name> {
-    fn default() -> Self {
-        Self {
-            current: Objects::default(),
-            next: Objects::default(),
-            is_complete: false,
-        }
-    }
-}
-
-impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
-    fn joined(listings: &[Self]) -> Objects<T, Name> {
-        let mut all = Objects::default();
-        for Self { current, .. } in listings {
-            all.objects.extend(current.objects.clone());
-            all.unreadable.extend(current.unreadable.clone());
-        }
-        all
-    }
-
-    /// Applies one event. Returns whether the current set has changed.
-    fn follow<K: Resource>(&mut self, event: Event<Read<K>>, reduce: impl Fn(K) -> T) -> bool {
-        match event {
-            Event::Init => self.next = Objects::default(),
-            Event::InitApply(object) => insert(&mut self.next, object, reduce),
-            Event::InitDone => {
-                self.current = std::mem::take(&mut self.next);
-                self.is_complete = true;
-                return true;
-            }
-            Event::Apply(object) => {
-                insert(&mut self.current, object, reduce);
-                return true;
-            }
-            Event::Delete(object) => {
-                let key = key_of(object.meta()).typed();
-                self.current.objects.remove(&key);
-                self.current.unreadable.remove(&key);
-                return true;
-            }
-        }
-        false
-    }
-}
-
-fn insert<K, T, Name>(set: &mut Objects<T, Name>, object: Read<K>, reduce: impl Fn(K) -> T)
+/// Does the same with objects whose bytes `reduce` returns, too. The selection may have a room for them: those that do not
+/// fit are named and not kept. Once there is room for one of them all are listed again.
+pub async fn run_within<K, T, Name>(
+    apis: Vec<Api<Read<K>>>,
+    selection: Selection,
+    reduce: impl Fn(K) -> (T, usize),
+    set: watch::Sender<Set<T, Name>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()>
 where
-    K: Resource,
-    Name: From<String> + Ord,
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default + Clone,
+    Name: From<String> + Clone + Ord,
 {
-    let key = key_of(object.meta()).typed();
-    match object.0 {
-        Ok(object) => {
-            set.unreadable.remove(&key);
-            set.objects.insert(key, Arc::new(reduce(object)));
-        }
-        Err(invalid) => {
-            set.objects.remove(&key);
-            set.unreadable.insert(key, invalid.error);
+    let mut listings: Vec<Listing<T, Name>> = apis.iter().map(|_| Listing::default()).collect();
+    loop {
+        let streams = apis.iter().cloned().enumerate().map(|(n, api)| {
+            let events = events(api, selection.clone());
+            Box::pin(events.map(move |batch| (n, batch)))
+        });
+        let mut streams = select_all(streams);
+        let mut again: Option<Instant> = None;
+        let began = Instant::now();
+        loop {
+            let next = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                next = streams.next() => next,
+                () = sleep_until(again.unwrap_or(began)), if again.is_some() => break,
+            };
+            let Some((n, batch)) = next else {
+                return Ok(());
+            };
+            let mut is_changed = false;
+            for event in batch.into_iter().flatten() {
+                is_changed |= listings[n].follow(event, &reduce, selection.room);
+            }
+            if is_changed && listings.iter().all(|listing| listing.is_complete) {
+                let has_room = trim(listings.iter_mut().map(|l| &mut l.current), selection.room);
+                let soon = (began + BETWEEN_LISTS).max(Instant::now());
+                again = has_room.then(|| again.unwrap_or(soon));
+                set.send_replace(Some(Arc::new(Listing::joined(&listings))));
+            }
         }
     }
 }
@@ -311,37 +260,6 @@ impl Backoff for Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::error_boundary::InvalidObject;
-
-    fn readable(name: &str, label: &str) -> Read<ConfigMap> {
-        let mut object = ConfigMap::default();
-        object.metadata.name = Some(name.to_owned());
-        object.immutable = Some(label == "b");
-        Read(Ok(object))
-    }
-
-    fn unreadable(name: &str) -> Read<ConfigMap> {
-        let mut invalid = InvalidObject {
-            error: "spec is missing".to_owned(),
-            metadata: Default::default(),
-        };
-        invalid.metadata.name = Some(name.to_owned());
-        Read(Err(invalid))
-    }
-
-    fn after(events: Vec<Event<Read<ConfigMap>>>) -> (Vec<(String, bool)>, Vec<String>) {
-        let mut listing = Listing::<_, String>::default();
-        for event in events {
-            listing.follow(event, |object| object.immutable == Some(true));
-        }
-        let current = listing.current;
-        let objects = current.objects.into_iter();
-        (
-            objects.map(|(key, value)| (key.name, *value)).collect(),
-            current.unreadable.into_keys().map(|key| key.name).collect(),
-        )
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_at_once_is_tried_less_and_less_often() {
@@ -355,34 +273,5 @@ mod tests {
         assert!(wait > LONGEST_RETRY / 2);
         tokio::time::advance(RESET_AFTER * 2).await;
         assert!(retry.next().unwrap() <= FIRST_RETRY);
-    }
-
-    #[test]
-    fn a_set_is_replaced_when_its_successor_is_complete_and_not_before() {
-        let mut events = vec![
-            Event::Init,
-            Event::InitApply(readable("gone", "a")),
-            Event::InitDone,
-            Event::Init,
-            Event::InitApply(readable("new", "a")),
-        ];
-        assert_eq!(after(events.clone()).0, [("gone".to_owned(), false)]);
-        events.push(Event::InitDone);
-        assert_eq!(after(events).0, [("new".to_owned(), false)]);
-    }
-
-    #[test]
-    fn an_object_that_cannot_be_read_is_named_and_the_others_go_on() {
-        let listed = vec![
-            Event::Init,
-            Event::InitApply(unreadable("bad")),
-            Event::InitApply(readable("good", "a")),
-            Event::InitDone,
-            Event::Apply(readable("good", "b")),
-        ];
-        let expected = (vec![("good".to_owned(), true)], vec!["bad".to_owned()]);
-        assert_eq!(after(listed.clone()), expected);
-        let mended = [listed, vec![Event::Apply(readable("bad", "a"))]].concat();
-        assert_eq!(after(mended).1, [""; 0]);
     }
 }

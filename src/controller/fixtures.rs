@@ -171,6 +171,7 @@ impl Fake {
                 namespace: String::new(),
                 watch_namespaces: vec![],
                 resource_prefix: "akri.sh".parse().unwrap(),
+                variables: crate::model::variables::Variables::default(),
                 http_address: None,
             },
             world: watch::channel(None).1,

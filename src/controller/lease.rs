@@ -321,6 +321,7 @@ mod tests {
                 namespace: "petiole".to_owned(),
                 watch_namespaces: vec![],
                 resource_prefix: "akri.sh".parse().unwrap(),
+                variables: crate::model::variables::Variables::default(),
                 http_address: None,
             },
             world: watch::channel(None).1,

@@ -146,6 +146,7 @@ fn world(instances: usize) -> anyhow::Result<World> {
         world.nodes.insert(node(n).as_str().into(), Arc::new(state));
         let views = views.remove(&node(n)).unwrap_or_default();
         let spec = NodeDevicesSpec {
+            left_out: None,
             configurations: views.into_values().collect(),
         };
         let object = Arc::new(NodeDevices::new(&node(n), spec));

@@ -31,7 +31,7 @@ pub(crate) mod world;
 use crate::{
     api::names,
     cluster::{events, events::Events, watch as watched},
-    model::resource_name::ResourcePrefix,
+    model::{resource_name::ResourcePrefix, variables::Variables},
     supervisor::Supervisor,
     telemetry::{health::Health, http},
 };
@@ -63,6 +63,8 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     /// The prefix of the resources that agents register, such as `akri.sh`.
     pub resource_prefix: ResourcePrefix,
+    /// The variables that containers may get.
+    pub variables: Variables,
     /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,
 }
@@ -100,8 +102,7 @@ pub async fn run(
     tasks.spawn("lease", |stop| {
         lease::run(shared.clone(), lease, is_leader, stop)
     });
-    let namespaces = &shared.settings.watch_namespaces;
-    world::spawn(&mut tasks, &client, namespaces, world);
+    world::spawn(&mut tasks, &client, &shared.settings, world);
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     tasks.spawn("brokers", |stop| {
         brokers::run(shared.clone(), reports, stop)

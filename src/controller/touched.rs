@@ -186,6 +186,7 @@ impl Touched {
             return;
         };
         self.is_all |= before.metadata.uid != now.metadata.uid;
+        self.is_all |= before.spec.left_out != now.spec.left_out;
         let [was, is] = [before, now].map(views);
         for name in was.keys().chain(is.keys()) {
             if was.get(name) != is.get(name) {

@@ -1,13 +1,18 @@
 //! Everything the controller knows of the cluster: seven watched sets, each object reduced to what a plan reads.
-use super::pod_state::{self, Trouble, Unscheduled};
+use super::{
+    Settings,
+    pod_state::{self, Trouble, Unscheduled},
+};
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         parts::{JobPart, NodePart, PodPart, TaintPart},
-        watch::{self, Objects, Read, Selection, Set, apis},
+        watch::{self, Bounded, Objects, Read, Selection, Set, apis},
     },
     model::{
+        budget::Room,
         instance_name::{InstanceKey, InstanceName},
+        limits,
         names::ObjectKey,
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
@@ -34,6 +39,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The first change is looked at at once; what comes within this time after it is looked at together.
 const SETTLE: Duration = Duration::from_millis(20);
+
+/// The room for Configurations. Their broker specs take up to sixteen times their bytes once they are parsed.
+const ROOM: Room = Room {
+    count: usize::MAX,
+    bytes: limits::CONFIGURATIONS_BYTES_MAX,
+};
 
 /// The cluster as it was seen last. Deleted objects stay in it until they are gone.
 #[derive(Debug, Clone, Default)]
@@ -155,7 +166,7 @@ pub(crate) struct OwnedService {
 pub(crate) fn spawn(
     tasks: &mut Supervisor,
     client: &Client,
-    namespaces: &[String],
+    settings: &Settings,
     world: channel::Sender<Option<Arc<World>>>,
 ) {
     let ours = || watcher::Config::default().labels(names::CONFIGURATION_LABEL);
@@ -164,46 +175,48 @@ pub(crate) fn spawn(
     let all = watcher::Config::default;
     let nodes = vec![Api::all(client.clone())];
     let node_devices = vec![Api::all(client.clone())];
-    let job = |job: JobPart| BrokerJob {
-        meta: meta(job.metadata),
-        failure: pod_state::failure(&job.status),
-    };
-    let service = |service: Service| OwnedService {
-        meta: meta(service.metadata),
-        spec: service.spec.unwrap_or_default(),
-    };
     let mut start = Start { tasks };
+    let namespaces = &*settings.watch_namespaces;
+    let variables = settings.variables.clone();
+    // No Instance shows what no container gets.
+    let configuration = move |Bounded { mut object, bytes }: Bounded<Configuration, false>| {
+        let properties = &mut object.spec.broker_properties;
+        properties.retain(|name, _| !variables.refuses(name));
+        (object, bytes)
+    };
     let parts = Parts {
         configurations: start.part(
             apis(client, namespaces),
-            Selection::new("configurations", all()),
-            without_fields::<Configuration>,
+            Selection::new("configurations", all()).within(ROOM),
+            configuration,
         ),
         instances: start.part(
             apis(client, namespaces),
             Selection::new("instances", all()),
-            without_fields::<Instance>,
+            |instance: Instance| (without_fields(instance), 0),
         ),
-        nodes: start.part(nodes, Selection::new("nodes", all()), node_state),
+        nodes: start.part(nodes, Selection::new("nodes", all()), |node| {
+            (node_state(node), 0)
+        }),
         node_devices: start.part(
             node_devices,
             Selection::new("nodedevices", all()),
-            without_fields::<NodeDevices>,
+            |object: NodeDevices| (without_fields(object), 0),
         ),
         pods: start.part(
             apis(client, namespaces),
             Selection::new("pods", ours()),
-            broker_pod,
+            |pod| (broker_pod(pod), 0),
         ),
         jobs: start.part(
             apis(client, namespaces),
             Selection::new("jobs", ours()),
-            job,
+            |job| (broker_job(job), 0),
         ),
         services: start.part(
             apis(client, namespaces),
             Selection::new("services", services),
-            service,
+            |service| (owned_service(service), 0),
         ),
     };
     tasks.spawn("world", |stop| join(parts, world, stop));
@@ -218,7 +231,7 @@ impl Start<'_> {
         &mut self,
         apis: Vec<Api<Read<K>>>,
         selection: Selection,
-        reduce: impl Fn(K) -> T + Send + Sync + 'static,
+        reduce: impl Fn(K) -> (T, usize) + Send + Sync + 'static,
     ) -> channel::Receiver<Set<T, Name>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -228,7 +241,7 @@ impl Start<'_> {
         let set = channel::Sender::new(None);
         let receiver = set.subscribe();
         (self.tasks).spawn(selection.what, |stop| {
-            watch::run(apis, selection, reduce, set, stop)
+            watch::run_within(apis, selection, reduce, set, stop)
         });
         receiver
     }
@@ -281,7 +294,7 @@ impl Parts {
         let services = taken(&mut self.services);
         let configurations = configurations?;
         Some(World {
-            unreadable: configurations.unreadable.clone(),
+            unreadable: unreadable(&configurations),
             configurations: configurations.objects.clone(),
             instances: instances?.objects.clone(),
             nodes: (nodes?.objects.iter())
@@ -296,6 +309,18 @@ impl Parts {
             scope: None,
         })
     }
+}
+
+/// Returns the Configurations that are there and not known, with the reasons.
+fn unreadable(
+    configurations: &Objects<Configuration, ConfigurationName>,
+) -> BTreeMap<ConfigurationKey, String> {
+    let left_out = configurations.left_out.iter().map(|key| {
+        let why = "all Configurations together are too large for the controller, and those of this namespace are the largest part; delete some";
+        (key.clone(), why.to_owned())
+    });
+    let unreadable = configurations.unreadable.clone().into_iter();
+    unreadable.chain(left_out).collect()
 }
 
 fn taken<T, Name>(set: &mut channel::Receiver<Set<T, Name>>) -> Option<Arc<Objects<T, Name>>> {
@@ -322,6 +347,20 @@ fn meta(metadata: ObjectMeta) -> Meta {
             .map(|owner| owner.uid),
         created: metadata.creation_timestamp.map(|time| time.0),
         is_deleting: metadata.deletion_timestamp.is_some(),
+    }
+}
+
+fn broker_job(job: JobPart) -> BrokerJob {
+    BrokerJob {
+        meta: meta(job.metadata),
+        failure: pod_state::failure(&job.status),
+    }
+}
+
+fn owned_service(service: Service) -> OwnedService {
+    OwnedService {
+        meta: meta(service.metadata),
+        spec: service.spec.unwrap_or_default(),
     }
 }
 

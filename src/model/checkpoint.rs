@@ -4,8 +4,15 @@
 //! The agent reads the file of any kubelet, and our kubelet reads and writes its own. The plugins' answers stay in
 //! their stored form: base64 of a `ContainerAllocateResponse`.
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt::Write as _};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 
 /// The name of the file in the kubelet's folder of device plugins.
 pub const FILE: &str = "kubelet_internal_checkpoint";
@@ -67,9 +74,100 @@ pub fn encoded(response: &[u8]) -> String {
     BASE64_STANDARD.encode(response)
 }
 
-/// Parses a file without checking its checksum, because a later kubelet may store more in each entry.
+/// Parses a whole file without checking its checksum.
 pub fn parse(bytes: &[u8]) -> Result<Data, Error> {
     Ok(serde_json::from_slice::<File>(bytes)?.data)
+}
+
+/// Reads the entries of a file one by one, without checking its checksum, because a later kubelet may store more in each
+/// entry. Only one is in memory at a time: the plugins' answers make up nearly all of a file, and may be of any size.
+pub fn each_entry<'de>(
+    json: &mut serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+    each: &mut dyn FnMut(Entry),
+) -> Result<(), Error> {
+    let mut found = Found::default();
+    let file = Place {
+        depth: 0,
+        each,
+        found: &mut found,
+    };
+    file.deserialize(&mut *json)?;
+    json.end()?;
+    match found {
+        Found {
+            data: true,
+            checksum: true,
+        } => Ok(()),
+        Found { .. } => Err(serde_json::Error::custom("it has no Data or no Checksum").into()),
+    }
+}
+
+/// The fields that every checkpoint has. A file without them says nothing of any container.
+#[derive(Default)]
+struct Found {
+    data: bool,
+    checksum: bool,
+}
+
+/// A place in a file: the file, its data, and the list of its entries.
+struct Place<'a> {
+    depth: usize,
+    each: &'a mut dyn FnMut(Entry),
+    found: &'a mut Found,
+}
+
+/// The fields that lead from each place to the next one.
+const WAY: [&str; 2] = ["Data", "PodDeviceEntries"];
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.depth < WAY.len() {
+            true => deserializer.deserialize_map(self),
+            false => deserializer.deserialize_option(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a checkpoint")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            self.found.checksum |= self.depth == 0 && key == "Checksum";
+            if key != WAY[self.depth] {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            self.found.data = true;
+            map.next_value_seed(Place {
+                depth: self.depth + 1,
+                each: &mut *self.each,
+                found: &mut *self.found,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(entry) = entries.next_element()? {
+            (self.each)(entry);
+        }
+        Ok(())
+    }
 }
 
 /// Parses a file whose checksum matches its data.
@@ -219,6 +317,47 @@ mod tests {
         assert_eq!(entry.response(), Some(vec![10]));
         let refused = verified(text.as_bytes()).unwrap_err();
         assert!(matches!(refused, Error::Checksum { .. }), "{refused}");
+    }
+
+    fn entries(text: &str) -> Result<Vec<Entry>, Error> {
+        let (mut all, mut json) = (vec![], serde_json::Deserializer::from_str(text));
+        each_entry(&mut json, &mut |entry| all.push(entry)).map(|()| all)
+    }
+
+    #[test]
+    fn the_entries_of_a_file_are_read_one_by_one() {
+        let entry = |id: &str| {
+            format!(
+                r#"{{"PodUID":"u","ContainerName":"c","ResourceName":"r","DeviceIDs":{{"-1":["{id}"]}},"AllocResp":"Cg=="}}"#
+            )
+        };
+        let file = |entries: &str| {
+            format!(
+                r#"{{"Data":{{"RegisteredDevices":{{"r":["a","b"]}},"PodDeviceEntries":{entries}}},"Checksum":1}}"#
+            )
+        };
+        let two = file(&format!("[{},{}]", entry("a"), entry("b")));
+        let parsed = parse(two.as_bytes()).unwrap().pod_device_entries.unwrap();
+        assert_eq!(entries(&two).unwrap(), parsed);
+        assert_eq!(parsed.len(), 2);
+        for empty in ["null", "[]"] {
+            assert_eq!(entries(&file(empty)).unwrap(), vec![]);
+        }
+        // None of these says that no container has a device.
+        let cut = &two[..two.len() - 1];
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            r#"{"Data":{}}"#,
+            r#"{"Checksum":1}"#,
+            cut,
+            &file("7"),
+            &file(r#"[{}]"#),
+        ] {
+            assert!(entries(bad).is_err(), "{bad}");
+        }
     }
 
     proptest! {

@@ -3,7 +3,10 @@ use super::{
     device::{Device, DeviceNode, Mount},
     slot::SlotId,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
+};
 
 /// The variable with the slots of a container, as `AKRI_SLOT` and `AKRI_SLOT_<DIGEST>`. With a capacity above 1 it
 /// distinguishes the users of one device.
@@ -112,6 +115,30 @@ pub fn environment<'a>(
     broker_properties: &'a BTreeMap<String, String>,
 ) -> BTreeMap<&'a String, &'a String> {
     properties.iter().chain(broker_properties).collect()
+}
+
+/// Returns the same as it is stored in an Instance, sorted by name.
+pub fn stored<'a>(
+    properties: &'a BTreeMap<String, String>,
+    broker_properties: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    let all = environment(properties, broker_properties).into_iter();
+    all.filter(|(_, value)| !is_scoped_address(value))
+}
+
+/// Returns a copy of the same.
+pub fn stored_copy(
+    properties: &BTreeMap<String, String>,
+    broker_properties: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let all = stored(properties, broker_properties);
+    all.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// `fe80::1%eth0` means something on one node only.
+fn is_scoped_address(value: &str) -> bool {
+    (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
 }
 
 #[cfg(test)]

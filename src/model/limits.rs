@@ -4,11 +4,11 @@
 //! may have been stored before its definition had a limit, or under a definition without any.
 
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
-/// Beyond it: the youngest are refused (`TooManyConfigurations`).
+/// Beyond it: the youngest of the namespace with the largest part are refused (`TooManyConfigurations`).
 pub const AGENT_CONFIGURATIONS: usize = 100;
-/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent. Beyond it:
-/// devices are left out (`TooManyDevices`).
-pub const AGENT_INSTANCES: usize = 1000;
+/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent; a Configuration
+/// may have half of what the others leave. Beyond it: devices are left out (`TooManyDevices`).
+pub const AGENT_INSTANCES: usize = 2000;
 /// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
 /// server refuses the object, and agents do not use it (`BadSpec`).
 pub const CAPACITY_MAX: i32 = 10_000;
@@ -43,6 +43,26 @@ pub const LABEL_MAX: usize = 63;
 /// The most `brokerProperties` of a Configuration. They are copied into each of its Instances. Beyond it: the API
 /// server refuses the object, and agents do not use it (`BadSpec`).
 pub const BROKER_PROPERTIES_MAX: usize = 64;
+/// The most bytes of the names and values of a Configuration's `brokerProperties`; the schema counts characters. Beyond
+/// it: the API server refuses the object, and agents do not use it (`BadSpec`).
+pub const BROKER_PROPERTIES_BYTES_MAX: usize = 32 * 1024;
+/// The most bytes of `metadata` and `spec` of a Configuration, without `managedFields`. Beyond it: the Configuration is
+/// not parsed and is named (`Unreadable`), and agents that used an earlier version go on with that until they restart.
+pub const CONFIGURATION_BYTES_MAX: usize = 256 * 1024;
+/// The most bytes of all Configurations that an agent or a controller keeps; agents need no specs of brokers and Services.
+/// Beyond it: the youngest of the namespace with the largest part are not read (`TooManyConfigurations`).
+pub const CONFIGURATIONS_BYTES_MAX: usize = 8 << 20;
+/// The most bytes of the properties of all Instances of a node; a Configuration may have half of what the others leave.
+/// Beyond it: devices of the Configuration with the largest part are left out (`TooManyDevices`).
+pub const INSTANCES_BYTES_MAX: i64 = 32 << 20;
+/// The most bytes of new and changed properties of devices that an agent plans in one turn. Beyond it: the others follow
+/// in the next turns, and each Configuration has a part of each turn.
+pub const TURN_BYTES_MAX: usize = 512 * 1024;
+/// The most bytes of a NodeDevices; the API server refuses one with 1.5 MB. Beyond it: messages are cut, and then the
+/// newest devices without an Instance of the Configuration with the largest part are left out (`TooManyDevices`).
+pub const NODE_DEVICES_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of an answer of `Allocate` for one container. Beyond it: the container is refused.
+pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// The longest value of a property of a Configuration, also one of a Secret or ConfigMap, in characters. Beyond it:
 /// the API server refuses the object, and agents do not use it (`BadSpec`). A value of a Secret or ConfigMap is not
 /// used (`DiscoveryPropertyUnreadable`).
@@ -50,6 +70,9 @@ pub const PROPERTY_VALUE_MAX: usize = 8192;
 /// The most properties of an Instance, including those of its device and its Configuration. Beyond it: the API
 /// server refuses the write.
 pub const INSTANCE_PROPERTIES_MAX: usize = 256;
+/// The longest names and values of all properties of an Instance together, in characters. Beyond it: the API server
+/// refuses the write.
+pub const INSTANCE_PROPERTIES_TEXT_MAX: usize = 256 * 1024;
 /// The longest value of a property of an Instance, in characters. A device may have longer values than a
 /// Configuration. Beyond it: the API server refuses the write.
 pub const INSTANCE_PROPERTY_VALUE_MAX: usize = 65_536;

@@ -37,6 +37,8 @@ pub struct Configurations {
     pub objects: BTreeMap<ConfigurationKey, Arc<Configuration>>,
     /// Configurations that exist, or may exist, and cannot be read now.
     pub hidden: BTreeSet<ConfigurationKey>,
+    /// Configurations that are not read, because there are too many.
+    pub left_out: BTreeSet<ConfigurationKey>,
     /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
@@ -45,7 +47,8 @@ pub struct Configurations {
 impl Configurations {
     /// Returns whether a Configuration exists, or may exist.
     pub fn may_have(&self, key: &ConfigurationKey) -> bool {
-        self.objects.contains_key(key) || self.hidden.contains(key)
+        let also = [&self.hidden, &self.left_out];
+        self.objects.contains_key(key) || also.iter().any(|keys| keys.contains(key))
     }
 }
 
@@ -177,6 +180,8 @@ pub struct Report {
     pub complete: bool,
     /// The shared devices, if a controller makes their Instances.
     pub devices: Vec<SeenDevice>,
+    /// The ids of those devices that have no Instance yet, the newest last.
+    pub announced: Vec<String>,
 }
 
 /// The reason that a write failed.

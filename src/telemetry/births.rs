@@ -3,7 +3,7 @@
 use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
 
 /// The reasons for which a claim is refused.
-pub(super) const REFUSALS: [&str; 15] = [
+pub(super) const REFUSALS: [&str; 16] = [
     "beyond_capacity",
     "busy",
     "device_changed",
@@ -17,6 +17,7 @@ pub(super) const REFUSALS: [&str; 15] = [
     "stopping",
     "store",
     "timeout",
+    "too_large",
     "twice",
     "unknown_slot",
 ];

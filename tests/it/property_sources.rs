@@ -258,6 +258,7 @@ async fn a_secret_reaches_its_handler_and_no_object_and_a_change_restarts_that_d
         node_name: "node-a".into(),
         namespaces: vec![],
         state: folder.path().join("state"),
+        max_configurations: 100,
     };
     let store = Arc::new(KubernetesStore::new(server.client(), store).unwrap());
     let handlers = Handlers::new(vec![Box::new(Recorder(runs.clone()))]);

@@ -105,6 +105,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
             resource_prefix: "akri.sh".parse().unwrap(),
+            variables: petiole::model::variables::Variables::default(),
             http_address: None,
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
@@ -141,6 +142,7 @@ async fn run_agent(
             node_name: "node-a".into(),
             namespaces: vec![],
             state: folder.path().join("state"),
+            max_configurations: 100,
         },
     )?;
     let settings = agent::Settings {

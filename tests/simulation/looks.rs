@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     agent::{
-        kubelet_records::plan::{At, Checkpoint, Confirmed, KubeletRecords, entries, resent},
+        kubelet_records::plan::{At, Checkpoint, Confirmed, KubeletRecords, entry, resent},
         pod_resources,
         slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
     },
@@ -199,7 +199,9 @@ impl Agent {
             written if written == *version => {}
             written => {
                 *version = written;
-                *known = entries(data(&node.checkpoint.borrow()), &prefixes());
+                let data = data(&node.checkpoint.borrow());
+                let all = data.pod_device_entries.iter().flatten();
+                *known = all.filter_map(|one| entry(one, &prefixes())).collect();
             }
         }
         Checkpoint::Read {

@@ -27,7 +27,13 @@ use futures::future::join_all;
 use json_patch::Patch;
 use kube::api::Preconditions;
 use serde_json::json;
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::sync::watch;
 
 const TRIES: usize = 4;
@@ -334,7 +340,7 @@ impl Store {
             return;
         }
         loop {
-            let wanted = own_plan::wanted(&reports.borrow_and_update());
+            let wanted = own_plan::wanted(&reports.borrow_and_update(), &BTreeSet::new());
             let is_news = own.has_changed().is_ok_and(|is_news| is_news);
             let seen = own.borrow_and_update().clone().flatten();
             if is_news && seen.is_none() {

@@ -4,7 +4,7 @@ use super::{
     world::{Labels, World},
 };
 use crate::{
-    agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
+    agent::values::{AcceptedConfiguration, Refused, Selection, ValidatedConfigurations},
     api::{
         broker,
         configuration::{Configuration, Problem},
@@ -12,7 +12,9 @@ use crate::{
         same_name::{Winner, first_of_each_name, name_taken},
     },
     discovery::{Reads, plan::SessionSpec},
-    model::{hidden::Hidden, property_source::Wanted, typed_names::ConfigurationKey},
+    model::{
+        device::Scope, hidden::Hidden, property_source::Wanted, typed_names::ConfigurationKey,
+    },
     store::Configurations,
 };
 use std::{
@@ -37,7 +39,7 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
             continue;
         }
         let earlier = before.get(key);
-        match accept(world, key, configuration) {
+        match accept(world, key, configuration, &mut validated.refused) {
             Ok(accepted) => {
                 let refused = rights::refused_variables(world.variables, &configuration.spec);
                 let handler = &configuration.spec.discovery_handler;
@@ -120,6 +122,7 @@ fn accept(
     world: &World<'_>,
     key: &ConfigurationKey,
     configuration: &Arc<Configuration>,
+    refused: &mut Refused,
 ) -> Result<AcceptedConfiguration, Option<Problem>> {
     let earlier = world.before.get(key);
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
@@ -158,7 +161,7 @@ fn accept(
         |earlier: &&AcceptedConfiguration| reads != Reads::All && earlier.session == session;
     let scope = match earlier.filter(as_before) {
         Some(earlier) => earlier.scope,
-        None => (world.scope_of)(&session)?,
+        None => scope_of(world, key, &session, refused)?,
     };
     Ok(AcceptedConfiguration {
         scope,
@@ -167,6 +170,28 @@ fn accept(
         session,
         resource_name,
     })
+}
+
+/// Asks the handler what it makes of the details. What it refused it is not asked again.
+fn scope_of(
+    world: &World<'_>,
+    key: &ConfigurationKey,
+    session: &SessionSpec,
+    refused: &mut Refused,
+) -> Result<Scope, Problem> {
+    let is_fixed = (world.reads)(&session.handler) != Reads::All;
+    let before = world.refused_before.get(key);
+    let problem = match before.filter(|(before, _)| is_fixed && before == session) {
+        Some((_, problem)) => problem.clone(),
+        None => match (world.scope_of)(session) {
+            Ok(scope) => return Ok(scope),
+            Err(problem) => problem,
+        },
+    };
+    if problem.reason == Reason::BadDiscoveryDetails {
+        refused.insert(key.clone(), (session.clone(), problem.clone()));
+    }
+    Err(problem)
 }
 
 /// Returns a problem if this node has no handler of that name. Then no Secret is read for it.

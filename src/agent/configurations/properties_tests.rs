@@ -20,6 +20,7 @@ use std::{
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
+static NOT_REFUSED: crate::agent::values::Refused = crate::agent::values::Refused::new();
 static NOTHING: BTreeSet<ResourceName> = BTreeSet::new();
 const SECRET: &str = "secretKeyRef: {name: onvif, key: password}";
 
@@ -50,6 +51,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
     World {
         configurations,
         before,
+        refused_before: &NOT_REFUSED,
         labels: Labels::NoNode,
         prefixes: &PREFIXES,
         foreign: None,

@@ -49,6 +49,7 @@ fn validated_with(
     validate(&World {
         configurations: &configurations,
         before,
+        refused_before: &NOT_REFUSED,
         labels: Labels::NoNode,
         prefixes: &"akri.sh,pflex.io".parse().unwrap(),
         foreign: others.as_ref(),
@@ -62,6 +63,7 @@ fn validated_with(
     })
 }
 
+static NOT_REFUSED: crate::agent::values::Refused = crate::agent::values::Refused::new();
 const BLOCK: &str = ", resourceName: pflex.io/block";
 const DISK: &str = ", resourceName: pflex.io/disk";
 

@@ -8,7 +8,7 @@ use crate::{
         reason::Reason,
     },
     discovery::Reads,
-    model::limits,
+    model::{budget::text_bytes, limits},
 };
 use std::ops::RangeInclusive;
 
@@ -58,6 +58,13 @@ fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
         length(&format!("a name in {field}"), name, limits::NAME_MAX)?;
         let field = format!("{field}.{name}");
         length(&field, value, limits::PROPERTY_VALUE_MAX)?;
+    }
+    let bytes = text_bytes(properties);
+    if bytes > limits::BROKER_PROPERTIES_BYTES_MAX {
+        return Err(format!(
+            "{field} has {bytes} bytes of names and values; {} are the most: shorten or remove some",
+            limits::BROKER_PROPERTIES_BYTES_MAX
+        ));
     }
     check_handler(&spec.discovery_handler)
 }
@@ -157,6 +164,13 @@ mod tests {
         format!("{{{}}}", entries.join(", "))
     }
 
+    /// Returns properties with so many bytes of names and values.
+    fn sum(bytes: usize) -> String {
+        let entries = (0..8).map(|n| (n, if n < 7 { 4095 } else { bytes - 7 * 4096 - 1 }));
+        let entries = entries.map(|(n, len)| format!("'{n}': {}", "x".repeat(len)));
+        format!("{{{}}}", Vec::from_iter(entries).join(", "))
+    }
+
     #[test]
     fn every_bound_holds_and_its_message_names_the_field_the_value_and_the_bound() {
         let long = |n: usize| "é".repeat(n);
@@ -180,6 +194,11 @@ mod tests {
                 with(&format!("brokerProperties: {}", entries(64))),
                 with(&format!("brokerProperties: {}", entries(65))),
                 "brokerProperties has 65 entries; 64 are the most: remove some",
+            ),
+            (
+                with(&format!("brokerProperties: {}", sum(32_768))),
+                with(&format!("brokerProperties: {}", sum(32_769))),
+                "brokerProperties has 32769 bytes of names and values; 32768 are the most: shorten or remove some",
             ),
             (
                 with(&format!("brokerProperties: {{A: {}}}", long(8192))),

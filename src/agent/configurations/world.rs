@@ -1,6 +1,6 @@
 //! The inputs of the validation of Configurations.
 use crate::{
-    agent::values::Accepted,
+    agent::values::{Accepted, Refused},
     api::configuration::Problem,
     discovery::{Reads, plan::SessionSpec},
     model::{
@@ -26,6 +26,7 @@ pub(super) enum Labels<'a> {
 pub(super) struct World<'a> {
     pub(super) configurations: &'a Configurations,
     pub(super) before: &'a Accepted,
+    pub(super) refused_before: &'a Refused,
     pub(super) labels: Labels<'a>,
     /// The prefixes of our resources. Resources without a configured name have the first one.
     pub(super) prefixes: &'a ResourcePrefixes,

@@ -1,11 +1,13 @@
 //! Decides how to change the Instances to match the discovered devices. Pure.
 mod arrivals;
+mod budget;
 mod departures;
 mod new;
 mod shared;
 mod trouble;
 
 pub(crate) use arrivals::Arrivals;
+use budget::{InstanceBudget, bytes_of};
 use shared::{is_merged, is_named, noted};
 
 use super::bounds;
@@ -17,9 +19,9 @@ use crate::{
     api::{configuration::Problem, instance::Instance, reason::Reason},
     discovery::session::{Discoveries, DiscoveryState},
     model::{
+        budget::Turn,
         device::{Device, DeviceId},
         instance_name::InstanceKey,
-        instance_name::InstanceName,
         slot_table::Use,
         typed_names::{ConfigurationKey, NodeName},
     },
@@ -69,7 +71,7 @@ pub(crate) struct Plan {
 
 pub(crate) fn plan(world: &World<'_>) -> Plan {
     let mut plan = Plan::default();
-    let mut budget = InstanceBudget(signed(world.max_instances) - signed(world.instances.len()));
+    let mut budget = InstanceBudget::new(world);
     for (key, instance) in world.instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
         let is_ours = is_empty_or_has(&instance.spec.nodes, world.node);
@@ -78,7 +80,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             && !world.validated.accepted.contains_key(&configuration)
             && !world.configurations.may_have(&configuration);
         if is_orphan && is_merged(world, instance) {
-            budget.0 += 1; // the controller deletes it
+            budget.free(instance); // the controller deletes it
         } else if is_orphan {
             let is_last = !has_others(instance, world.node);
             plan.changes.push(match is_last {
@@ -89,7 +91,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
                     even_in_use: true,
                 },
             });
-            budget.0 += 1;
+            budget.free(instance);
         }
     }
     for (key, accepted) in &world.validated.accepted {
@@ -97,7 +99,8 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         if part.is_left_out() && part.unseen.is_empty() {
             continue; // the other nodes' Configurations are not reported
         }
-        let new = part.follow_devices();
+        budget.turn.next_share();
+        let new = part.follow_devices(&mut budget.turn);
         part.follow_absences(&mut budget);
         let arrivals = part.create_missing(new, &mut budget);
         plan.changes.extend(part.changes);
@@ -107,11 +110,8 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         plan.reports.insert(key.clone(), part.report);
     }
     for (key, problem) in &world.validated.problems {
-        plan.reports
-            .entry(key.clone())
-            .or_default()
-            .problems
-            .insert(0, problem.clone());
+        let report = plan.reports.entry(key.clone()).or_default();
+        report.problems.insert(0, problem.clone());
     }
     shared::keep_the_rest(world, &mut plan.reports);
     for (key, report) in &mut plan.reports {
@@ -126,13 +126,6 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     plan
 }
 
-/// The number of Instances that may still be created; it is below zero if there are too many.
-struct InstanceBudget(i64);
-
-fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 /// The part of the plan that concerns one Configuration.
 struct PlanOfOne<'a> {
     world: &'a World<'a>,
@@ -145,6 +138,8 @@ struct PlanOfOne<'a> {
     absences: Absences,
     wake_in: Option<Duration>,
     report: Report,
+    /// The bytes of the properties of its Instances.
+    bytes: usize,
 }
 
 impl<'a> PlanOfOne<'a> {
@@ -170,15 +165,17 @@ impl<'a> PlanOfOne<'a> {
         let unusable = discovery.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
-        let unseen = (world.instances.iter())
+        let unseen: BTreeMap<_, _> = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))
             .collect();
+        let bytes = unseen.values().map(|instance| bytes_of(instance));
         Self {
             world,
             key,
             accepted,
             discovery,
+            bytes: bytes.sum(),
             unseen,
             changes: vec![],
             absences: Absences::new(),
@@ -193,7 +190,7 @@ impl<'a> PlanOfOne<'a> {
     }
 
     /// Devices that have an Instance keep it; the others are returned.
-    fn follow_devices(&mut self) -> Vec<&'a Device> {
+    fn follow_devices(&mut self, turn: &mut Turn) -> Vec<&'a Device> {
         let mut new = vec![];
         let Some(discovery) = self.discovery else {
             return new;
@@ -205,7 +202,7 @@ impl<'a> PlanOfOne<'a> {
                     self.report.instances += 1;
                     match other_identity(instance, device) {
                         Some(pinned) => self.refuse(key, instance, device, &pinned),
-                        None => self.describe(key, instance, device),
+                        None => self.describe(key, instance, device, turn),
                     }
                 }
                 None => new.push(device),
@@ -232,7 +229,7 @@ impl<'a> PlanOfOne<'a> {
             }
             if self.is_left_out() {
                 self.leave(key, instance, "spec.nodeSelector leaves this node out");
-                budget.0 += 1;
+                self.free(instance, budget);
                 continue;
             }
             let uptime = self.world.now.uptime;
@@ -243,7 +240,7 @@ impl<'a> PlanOfOne<'a> {
                 .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
             if is_elsewhere {
                 self.leave(key, instance, "its device has another Instance now");
-                budget.0 += 1;
+                self.free(instance, budget);
                 continue;
             }
             if id.as_ref().is_some_and(|id| self.is_held_back(id)) {
@@ -260,7 +257,7 @@ impl<'a> PlanOfOne<'a> {
                 // Until it is gone: what cannot be written now is not given another grace period.
                 self.absences.insert(key.clone(), since);
                 self.leave(key, instance, "its device is gone");
-                budget.0 += 1;
+                self.free(instance, budget);
                 continue;
             }
             self.report.instances += 1;
@@ -279,10 +276,6 @@ impl<'a> PlanOfOne<'a> {
         }
     }
 
-    fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
-        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
-    }
-
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
     fn instance_of(&self, device: &Device) -> Option<(&'a InstanceKey, &'a Instance)> {
         let candidates = self.candidates(&device.id);
@@ -297,9 +290,15 @@ impl<'a> PlanOfOne<'a> {
         })
     }
 
-    fn describe(&mut self, key: &InstanceKey, instance: &Instance, device: &Device) {
+    fn describe(
+        &mut self,
+        key: &InstanceKey,
+        instance: &Instance,
+        device: &Device,
+        turn: &mut Turn,
+    ) {
         if is_merged(self.world, instance) {
-            self.see(instance, device);
+            self.see(instance, device, turn);
             return;
         }
         let node = self.world.node;
@@ -314,7 +313,6 @@ impl<'a> PlanOfOne<'a> {
             .is_none_or(|first| first == node)
         {
             let capacity = self.accepted.configuration.spec.capacity;
-            let broker_properties = self.stored_properties(device);
             let device_id =
                 (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
             let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
@@ -323,15 +321,17 @@ impl<'a> PlanOfOne<'a> {
             let connection =
                 (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
             let is_same = instance.spec.capacity == capacity
-                && instance.spec.broker_properties == broker_properties
+                && self
+                    .stored_properties(device)
+                    .eq(&instance.spec.broker_properties)
                 && device_id.is_none()
                 && first_pin.is_none()
                 && connection.is_none();
-            if !is_same {
+            if !is_same && self.has_turn(self.stored_bytes(device), turn) {
                 self.changes.push(InstanceChange::Describe {
                     key: key.clone(),
                     capacity,
-                    broker_properties,
+                    broker_properties: self.stored_copy(device),
                     device_id,
                     pin: first_pin.map(ToString::to_string),
                     connection,

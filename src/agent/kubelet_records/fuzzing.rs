@@ -10,7 +10,9 @@ pub fn uses(data: Data, prefixes: &ResourcePrefixes) -> Vec<Use> {
     let records = KubeletRecords {
         list: PodList::default(),
         checkpoint: Checkpoint::Read {
-            entries: plan::entries(data, prefixes),
+            entries: (data.pod_device_entries.iter().flatten())
+                .filter_map(|entry| plan::entry(entry, prefixes))
+                .collect(),
             is_fresh: true,
         },
     };

@@ -5,7 +5,7 @@ use crate::{
         values::{IdsByPlugin, IdsByResource, PodList},
     },
     model::{
-        checkpoint::Data,
+        checkpoint,
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -198,25 +198,18 @@ fn listed_ids<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<ListedI
     ids.into_iter().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// The entries of our resources.
-pub(crate) fn entries(data: Data, prefixes: &ResourcePrefixes) -> Vec<Entry> {
-    let entries = data.pod_device_entries.unwrap_or_default().into_iter();
-    let ours = entries.filter_map(|entry| {
-        let resource = prefixes.own_name(&entry.resource_name)?;
-        Some((resource, entry))
-    });
-    ours.map(|(resource, entry)| {
-        let response = entry.response().unwrap_or_default();
-        // An unreadable part says nothing; the ids are held all the same.
-        let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
-        Entry {
-            ids: entry.ids().cloned().collect(),
-            env_slots: env_slots(&response.envs),
-            digests: digests(&response.envs),
-            resource,
-        }
+/// Returns what an entry says, if it is of one of our resources.
+pub(crate) fn entry(entry: &checkpoint::Entry, prefixes: &ResourcePrefixes) -> Option<Entry> {
+    let resource = prefixes.own_name(&entry.resource_name)?;
+    let response = entry.response().unwrap_or_default();
+    // An unreadable part says nothing; the ids are held all the same.
+    let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
+    Some(Entry {
+        ids: entry.ids().cloned().collect(),
+        env_slots: env_slots(&response.envs),
+        digests: digests(&response.envs),
+        resource,
     })
-    .collect()
 }
 
 fn env_slots(env: &BTreeMap<String, String>) -> BTreeSet<SlotId> {

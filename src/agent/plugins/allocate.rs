@@ -6,9 +6,9 @@ use crate::{
         device_state::{DeviceState, device_state, why_gone},
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
-    api::reason::Reason,
+    api::{configuration::Configuration, reason::Reason},
     model::{
-        container_edits::{ContainerEdits, Given},
+        container_edits::Given,
         device::Device,
         instance_name::InstanceKey,
         instance_name::InstanceName,
@@ -22,6 +22,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -50,8 +51,11 @@ struct Found {
     /// The digest in the name of the Instance.
     digest: String,
     device: Device,
-    broker_properties: BTreeMap<String, String>,
+    /// The Configuration, whose properties the container gets, too.
+    configuration: Option<Arc<Configuration>>,
 }
+
+static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
 
 impl Allocator {
     pub(super) fn new(inputs: Inputs, requests: Requests) -> Self {
@@ -126,8 +130,10 @@ impl Allocator {
             .map(|change| digests[&change.slot.instance].clone());
         let given: Vec<(String, ConnectionDigest)> =
             containers.iter().flatten().cloned().zip(given).collect();
-        if start == Start::Replayed {
-            self.check_replayed(resource, &given)?;
+        match start {
+            Start::Replayed => self.check_replayed(resource, &given)?,
+            // Before the claim: who is refused holds nothing.
+            Start::First => answers(&expected, &found).map(drop)?,
         }
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
@@ -155,11 +161,7 @@ impl Allocator {
             slots = slots.join(","),
             "slots claimed for a container"
         );
-        claim
-            .requests
-            .iter()
-            .map(|slots| response(slots, &found))
-            .collect()
+        answers(&claim, &found)
     }
 
     /// Refuses ids whose containers were given another digest.
@@ -343,9 +345,7 @@ impl Allocator {
                     let entry = Found {
                         digest: name.digest().ok_or_else(missing)?.to_owned(),
                         device: device.clone(),
-                        broker_properties: accepted
-                            .map(|a| a.configuration.spec.broker_properties.clone())
-                            .unwrap_or_default(),
+                        configuration: accepted.map(|a| a.configuration.clone()),
                     };
                     found.insert(name, entry);
                 }
@@ -353,6 +353,15 @@ impl Allocator {
         }
         Ok(found)
     }
+}
+
+/// Returns what each container gets.
+fn answers(
+    claim: &Claim,
+    found: &BTreeMap<InstanceName, Found>,
+) -> Result<Vec<ContainerAllocateResponse>, Denied> {
+    let requests = claim.requests.iter();
+    requests.map(|slots| response(slots, found)).collect()
 }
 
 fn response(
@@ -368,10 +377,11 @@ fn response(
             digest: &found.digest,
             slot: &slot.slot,
             device: &found.device,
-            broker_properties: &found.broker_properties,
+            broker_properties: (found.configuration.as_ref())
+                .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
         });
     }
-    Ok(to_wire(ContainerEdits::of(&given)))
+    to_wire(&given)
 }
 
 /// Counts a claim, made or not.

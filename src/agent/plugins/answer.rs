@@ -1,11 +1,34 @@
 //! Converts what a container gets to the kubelet's format. Pure.
+use super::denied::Denied;
 use crate::{
-    model::container_edits::ContainerEdits,
+    model::{
+        budget::text_bytes,
+        container_edits::{ContainerEdits, Given},
+        limits,
+    },
     proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
 };
+use prost::Message as _;
 use std::collections::BTreeMap;
 
-pub(super) fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
+/// Returns the answer for a container with these devices. The kubelet keeps it in its checkpoint as long as the container
+/// lives, so it is bounded.
+pub(super) fn to_wire(devices: &[Given<'_>]) -> Result<ContainerAllocateResponse, Denied> {
+    let bytes = |given: &Given<'_>| {
+        text_bytes(&given.device.properties) + text_bytes(given.broker_properties)
+    };
+    // Counted before it is built, in which each value is there twice.
+    if devices.iter().map(bytes).sum::<usize>() > limits::ANSWER_BYTES_MAX {
+        return Err(Denied::too_large(devices.len()));
+    }
+    let answer = wire(ContainerEdits::of(devices));
+    match answer.encoded_len() <= limits::ANSWER_BYTES_MAX {
+        true => Ok(answer),
+        false => Err(Denied::too_large(devices.len())),
+    }
+}
+
+fn wire(edits: ContainerEdits) -> ContainerAllocateResponse {
     ContainerAllocateResponse {
         envs: edits.env,
         mounts: edits
@@ -32,5 +55,45 @@ pub(super) fn to_wire(edits: ContainerEdits) -> ContainerAllocateResponse {
             .into_iter()
             .map(|name| CdiDevice { name })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{device::Device, slot::SlotId};
+
+    #[test]
+    fn a_container_with_more_than_the_kubelet_is_to_keep_is_refused() {
+        let of = |name: &str, value: &str| {
+            BTreeMap::from([(name.to_owned(), value.repeat(32 * 1024 - 1))])
+        };
+        let configured = of("A", "x");
+        let mut device = Device::new("a");
+        device.properties = of("B", "y");
+        let digests: Vec<String> = (0..12).map(|n| format!("{n:06x}")).collect();
+        let slot = SlotId::new("cam-000000", 0);
+        let given = |digest| Given {
+            digest,
+            slot: &slot,
+            device: &device,
+            broker_properties: &configured,
+        };
+        let given: Vec<Given<'_>> = digests.iter().map(|digest| given(digest)).collect();
+        let answer = to_wire(&given[..2]).unwrap();
+        assert_eq!(
+            answer.envs.len(),
+            2 + 2 * 2 + 3,
+            "two values, each of them for each device, and three slots"
+        );
+        for too_many in [3, 12] {
+            let refused: tonic::Status = to_wire(&given[..too_many]).unwrap_err().into();
+            let message = format!("with its {too_many} devices");
+            assert!(
+                refused.message().contains(&message),
+                "{}",
+                refused.message()
+            );
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! The reasons why a call of the kubelet is refused, with the message for the kubelet and one word for metrics.
-use crate::{agent::slots::Refusal, model::resource_name::ResourceName};
+use crate::{
+    agent::slots::Refusal,
+    model::{limits, resource_name::ResourceName},
+};
 use tonic::Status;
 
 #[derive(Debug)]
@@ -73,6 +76,17 @@ impl Denied {
                 "a container that still runs holds {id} as {resource}, which is what the resource was called before: delete its Pod, or ask again"
             )),
             word: "held_here",
+        }
+    }
+
+    /// The container asks for more than the kubelet keeps for it.
+    pub(super) fn too_large(devices: usize) -> Self {
+        Self {
+            status: Status::failed_precondition(format!(
+                "the container would get more than {} bytes of environment, mounts and device nodes with its {devices} devices: give it fewer devices, or shorten brokerProperties",
+                limits::ANSWER_BYTES_MAX
+            )),
+            word: "too_large",
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
         Settings,
         world::{BrokerJob, Meta, NodeState},
     },
-    model::names::Key,
+    model::{names::Key, variables::Variables},
 };
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
@@ -96,6 +96,7 @@ async fn one_pass_reported(client: Client, world: World, leads: bool) -> (Pass, 
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
             resource_prefix: "akri.sh".parse().unwrap(),
+            variables: Variables::default(),
             http_address: None,
         },
         world: watch::channel(None).1,

@@ -13,6 +13,7 @@ use crate::{
     },
     controller::{outcome::Problems, world::World},
     model::{
+        container_edits::stored_copy,
         device::{DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
@@ -142,7 +143,7 @@ fn instance(
         configuration_name: device.configuration.name.clone(),
         cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),
         capacity: configuration.spec.capacity,
-        broker_properties: properties.clone(),
+        broker_properties: stored_copy(properties, &configuration.spec.broker_properties),
         shared: true,
         device_usage: usage(name, seen),
         nodes,

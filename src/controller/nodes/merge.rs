@@ -8,6 +8,7 @@ use super::{
 use crate::{
     api::{condition, instance::Instance, names},
     model::{
+        container_edits::stored_copy,
         device::Scope,
         instance_name::InstanceKey,
         patch::{add, remove},
@@ -131,8 +132,11 @@ impl Planner<'_> {
         operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
         let first = nodes.first().and_then(|first| reports.get(first));
         let said = first.and_then(|report| report.properties.as_ref());
-        let said = said.filter(|said| **said != instance.spec.broker_properties);
-        operations.extend(said.map(|now| add(&["spec", "brokerProperties"], json!(now))));
+        // A report has the device's own; of another Configuration than the agent has, the next report will be about it.
+        let both = said.zip(configuration.map(|of| &of.spec.broker_properties));
+        let all = both.map(|(own, configured)| stored_copy(own, configured));
+        let all = all.filter(|now| *now != instance.spec.broker_properties);
+        operations.extend(all.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let notes = [
             (names::DEVICE_ID, Some(&identity.device)),

@@ -2,8 +2,8 @@
 use super::{
     instances,
     verdict::{
-        Verdict, awaits, first_trouble, is_late, last_ready, named_in, not_reported, of_brokers,
-        trouble, troubles, wants_brokers,
+        Verdict, awaits, first_trouble, is_late, last_ready, left_out_by, named_in, not_reported,
+        of_brokers, trouble, troubles, wants_brokers,
     },
 };
 use crate::{
@@ -179,6 +179,7 @@ impl View<'_> {
             },
         });
         let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();
+        reports.extend(left_out_by(self.world, configuration, &reports));
         reports.sort_by(|a, b| a.name.cmp(&b.name));
         reports
     }

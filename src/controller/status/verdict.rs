@@ -3,11 +3,11 @@ use crate::{
     api::{
         broker,
         condition::{Condition, ConditionStatus, ConditionType},
-        configuration::{Configuration, Problem},
+        configuration::{Configuration, NodeReport, Problem},
         node_devices::ConfigurationView,
         reason::Reason,
     },
-    controller::{brokers::report::Report, pace::elapsed, pod_state::one_line},
+    controller::{brokers::report::Report, pace::elapsed, pod_state::one_line, world::World},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -100,6 +100,26 @@ pub(super) fn not_reported(message: &str) -> Verdict {
 /// Returns whether a node has not validated the Configuration as it stands. Older agents do not say.
 pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -> bool {
     view.generation.is_some() && view.generation < configuration.metadata.generation
+}
+
+/// Returns the reports of the nodes that have no place for a Configuration: of all that they leave out they say one thing.
+pub(super) fn left_out_by(
+    world: &World,
+    configuration: &Configuration,
+    reports: &[NodeReport],
+) -> Vec<NodeReport> {
+    let objects = world.node_devices.iter();
+    let left_out = objects.filter_map(|(node, object)| {
+        let problem = object.spec.left_out.clone()?;
+        let is_selected = configuration.selects(&world.nodes.get(node)?.labels);
+        let is_reported = reports.iter().any(|report| report.name == *node);
+        (is_selected && !is_reported).then(|| NodeReport {
+            name: node.clone(),
+            instances: 0,
+            problems: vec![problem],
+        })
+    });
+    left_out.collect()
 }
 
 /// Returns the condition `Ready` as it was written last.

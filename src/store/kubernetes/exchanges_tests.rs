@@ -76,6 +76,7 @@ fn store(names: &[&str], pending: u32) -> (KubernetesStore, Patched, tempfile::T
         node_name: "node-a".into(),
         namespaces: vec![],
         state: state.path().to_owned(),
+        max_configurations: 100,
     };
     let patched = Patched::default();
     let store = KubernetesStore::new(server(patched.clone()), settings).unwrap();

@@ -87,11 +87,12 @@ impl Mirror {
 
 /// Reads one file. An unreadable file counts as empty, because it is written again.
 fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
-    let read = match fs::read(path) {
+    let read = match fs::File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        text => text
+        // It may be as large as all Instances are, and is read piece by piece.
+        file => file
             .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(serde_json::from_slice(&text)?)),
+            .and_then(|file| Ok(serde_json::from_reader(io::BufReader::new(file))?)),
     };
     read.unwrap_or_else(|e| {
         warn!("{}: not used: {e:#}", path.display());
@@ -160,6 +161,8 @@ async fn write_all(inner: &Inner) -> anyhow::Result<()> {
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {
     let objects: Vec<&T> = objects.iter().map(|object| &***object).collect();
-    let text = serde_json::to_vec(&objects)?;
-    files::write_durably(path, &text, FILE_MODE).with_context(|| path.display().to_string())
+    files::write_in_parts(path, FILE_MODE, |file| {
+        Ok(serde_json::to_writer(file, &objects)?)
+    })
+    .with_context(|| path.display().to_string())
 }

@@ -11,6 +11,7 @@
 mod exchanges;
 mod mirror;
 mod own;
+mod own_bounds;
 pub(crate) mod own_plan;
 pub mod plan;
 pub(crate) mod view;
@@ -66,6 +67,8 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// The folder of the mirror.
     pub state: PathBuf,
+    /// The most Configurations that are read.
+    pub max_configurations: usize,
 }
 
 pub struct KubernetesStore {

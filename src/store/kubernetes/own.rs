@@ -15,7 +15,6 @@ use kube::{
     runtime::watcher,
 };
 use own_plan::{Step, Urgency, Written};
-use serde_json::json;
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -55,6 +54,7 @@ pub(super) async fn run(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
     let mut reports = inner.reports.subscribe();
+    let mut configurations = inner.configurations.subscribe();
     let mut written = Written::default();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let mut due: Option<Instant> = None;
@@ -63,7 +63,9 @@ pub(super) async fn run(
         reports.wait_for(Option::is_some).await?;
         own.wait_for(Option::is_some).await?;
         loop {
-            let wanted = reports.borrow_and_update().as_ref().map(own_plan::wanted);
+            let left_out = configurations.borrow_and_update().clone();
+            let wanted = (reports.borrow_and_update().as_ref())
+                .map(|reports| own_plan::wanted(reports, &left_out.left_out));
             let wanted = wanted.unwrap_or_default();
             let is_news = own.has_changed()?;
             let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
@@ -99,6 +101,7 @@ pub(super) async fn run(
             }
             tokio::select! {
                 changed = reports.changed() => changed?,
+                changed = configurations.changed() => changed?,
                 changed = own.changed() => { changed?; own.mark_changed(); }
             }
         }
@@ -132,9 +135,8 @@ async fn carry_out(
                 field_manager: manager,
                 ..PatchParams::default()
             };
-            // The list is replaced as a whole.
-            let patch = Patch::Merge(json!({ "spec": spec }));
-            api.patch(name, &params, &patch).await
+            api.patch(name, &params, &Patch::Merge(own_plan::patch(spec)))
+                .await
         }
     };
     match outcome {

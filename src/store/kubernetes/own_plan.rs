@@ -1,13 +1,16 @@
 //! Decides the contents of this node's NodeDevices, and when it is written. Pure.
+use super::own_bounds;
 use crate::{
     api::{
         configuration::Problem,
         node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
+        reason::Reason,
     },
-    model::typed_names::ConfigurationKey,
+    model::{limits, typed_names::ConfigurationKey},
     store::Report,
 };
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The problems, each with its Configuration.
 pub(crate) type Problems = Vec<(ConfigurationKey, Problem)>;
@@ -85,36 +88,44 @@ pub(crate) fn new_problems(before: &Problems, now: &Problems) -> Problems {
     now.iter().filter(is_new).cloned().collect()
 }
 
-/// The most bytes of all `properties` and pins of a NodeDevices together, as an object may have 1.5 MB. Beyond it:
-/// the rest is reported once the Instances of the first ones exist.
-const PROPERTIES_MAX: usize = 256 * 1024;
-
-/// Returns the contents that the object should have.
-pub(crate) fn wanted(reports: &BTreeMap<ConfigurationKey, Report>) -> NodeDevicesSpec {
-    let mut left = PROPERTIES_MAX;
-    let mut bounded = |device: &SeenDevice| {
-        let mut device = device.clone();
-        let properties = device.properties.iter().flatten();
-        let pin = device.pin.as_ref().map_or(0, String::len);
-        let bytes = pin + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>();
-        // A single device that is larger is reported nevertheless.
-        match bytes <= left || left == PROPERTIES_MAX {
-            true => left = left.saturating_sub(bytes),
-            false => (device.properties, device.pin) = (None, None),
-        }
-        device
-    };
-    let mut view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
+/// Returns the contents that the object should have. `left_out` are Configurations that are not read, because there are too
+/// many: one line is about all of them.
+pub(crate) fn wanted(
+    reports: &BTreeMap<ConfigurationKey, Report>,
+    left_out: &BTreeSet<ConfigurationKey>,
+) -> NodeDevicesSpec {
+    let problem = (!left_out.is_empty()).then(too_many);
+    let view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
         namespace: key.namespace.clone(),
         name: key.name.to_string(),
         generation: report.generation,
         complete: report.complete,
-        problems: report.problems.clone(),
-        devices: report.devices.iter().map(&mut bounded).collect(),
+        problems: match left_out.contains(key) {
+            true => problem.iter().cloned().collect(),
+            false => report.problems.clone(),
+        },
+        devices: report.devices.clone(),
     };
-    NodeDevicesSpec {
-        configurations: reports.iter().map(&mut view).collect(),
-    }
+    let mut spec = NodeDevicesSpec {
+        configurations: reports.iter().map(view).collect(),
+        left_out: problem.clone(),
+    };
+    own_bounds::fit(&mut spec, reports, limits::NODE_DEVICES_BYTES_MAX);
+    spec
+}
+
+/// Returns a merge patch to this content. Its list replaces the old one as a whole, and a field that is not said is removed.
+pub(crate) fn patch(spec: &NodeDevicesSpec) -> Value {
+    let (configurations, left_out) = (&spec.configurations, &spec.left_out);
+    json!({ "spec": { "configurations": configurations, "leftOut": left_out } })
+}
+
+fn too_many() -> Problem {
+    let message = format!(
+        "a node works with so many Configurations at most as agent.maxConfigurations of the chart (--max-configurations) says, with {} MiB of text, and this namespace has the largest part of them; its older Configurations have their places: delete one, or raise the number",
+        limits::CONFIGURATIONS_BYTES_MAX >> 20
+    );
+    Problem::new(Reason::TooManyConfigurations, message)
 }
 
 /// Returns the next write. `seen` is the object as the watch has it, which may be older than the last write.
@@ -159,6 +170,7 @@ fn without_looks(wanted: &NodeDevicesSpec) -> NodeDevicesSpec {
         .filter(|view| !only_looks(view));
     NodeDevicesSpec {
         configurations: said.cloned().collect(),
+        left_out: wanted.left_out.clone(),
     }
 }
 
@@ -179,7 +191,8 @@ fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
     };
-    stands.configurations.len() == wanted.configurations.len()
+    stands.left_out == wanted.left_out
+        && stands.configurations.len() == wanted.configurations.len()
         && (stands.configurations.iter().zip(&wanted.configurations)).all(is_same)
 }
 
@@ -205,7 +218,7 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::reason::Reason;
+    use crate::model::budget::json_bytes;
 
     fn device(id: &str) -> SeenDevice {
         SeenDevice {
@@ -214,15 +227,16 @@ mod tests {
         }
     }
 
+    fn reports(report: Report) -> BTreeMap<ConfigurationKey, Report> {
+        BTreeMap::from([(ConfigurationKey::new("default", "cam"), report)])
+    }
+
     fn wanting(devices: Vec<SeenDevice>) -> NodeDevicesSpec {
         let report = Report {
             devices,
             ..Report::default()
         };
-        wanted(&BTreeMap::from([(
-            ConfigurationKey::new("default", "cam"),
-            report,
-        )]))
+        wanted(&reports(report), &BTreeSet::new())
     }
 
     fn object(version: &str, spec: &NodeDevicesSpec) -> NodeDevices {
@@ -275,10 +289,7 @@ mod tests {
                 generation,
                 ..Report::default()
             };
-            wanted(&BTreeMap::from([(
-                ConfigurationKey::new("default", "cam"),
-                report,
-            )]))
+            wanted(&reports(report), &BTreeSet::new())
         };
         let (first, second) = (of(Some(1)), of(Some(2)));
         let next = |wanted| match step(
@@ -301,7 +312,10 @@ mod tests {
             complete,
             ..ConfigurationView::default()
         };
-        let spec = |configurations| NodeDevicesSpec { configurations };
+        let spec = |configurations| NodeDevicesSpec {
+            configurations,
+            left_out: None,
+        };
         let stands = object("1", &spec(vec![view("a", true)]));
         let step = |wanted: &NodeDevicesSpec, urgency| {
             let nothing = Written::default();
@@ -344,19 +358,28 @@ mod tests {
     }
 
     #[test]
-    fn so_many_descriptions_fit_into_the_object_and_the_others_wait() {
-        let large = |id: usize, bytes: usize| SeenDevice {
-            properties: Some(BTreeMap::from([("KEY".to_owned(), "x".repeat(bytes))])),
-            ..device(&id.to_string())
-        };
-        let said = |spec: NodeDevicesSpec| -> Vec<bool> {
-            let devices = spec.configurations[0].devices.iter();
-            devices.map(|device| device.properties.is_some()).collect()
-        };
-        let devices = (0..4).map(|n| large(n, 100_000)).collect();
-        assert_eq!(said(wanting(devices)), [true, true, false, false]);
-        let devices = vec![large(0, 1_000_000), large(1, 1)];
-        assert_eq!(said(wanting(devices)), [true, false]);
+    fn of_sixteen_hundred_configurations_beyond_the_bound_one_line_is_written() {
+        let left_out = (0..1600).map(|n| ConfigurationKey::new("many", format!("c-{n}")));
+        let left_out: BTreeSet<ConfigurationKey> = left_out.collect();
+        // One of them has an Instance here, which stays.
+        let mut reports = reports(Report::default());
+        let first = left_out.first().unwrap().clone();
+        reports.insert(first, Report::default());
+        let spec = wanted(&reports, &left_out);
+        let said = |n: usize| spec.configurations[n].problems.len();
+        assert_eq!((spec.configurations.len(), said(0), said(1)), (2, 0, 1));
+        assert_eq!(
+            spec.left_out.as_ref().unwrap().reason,
+            Reason::TooManyConfigurations
+        );
+        assert!(json_bytes(&spec) < 2048);
+        let without = wanted(&reports, &BTreeSet::new());
+        assert!(!says(&without, &spec));
+        assert_eq!(
+            patch(&without)["spec"]["leftOut"],
+            Value::Null,
+            "it is removed"
+        );
     }
 
     #[test]

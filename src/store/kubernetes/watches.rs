@@ -10,8 +10,8 @@ use crate::{
         names,
     },
     backoff::Backoff,
-    cluster::watch::{self as objects, Objects, Read, apis},
-    model::typed_names::ConfigurationName,
+    cluster::watch::{self as objects, Bounded, Objects, Read, apis},
+    model::{budget::Room, limits, typed_names::ConfigurationName},
     store::{Configurations, instance_key},
 };
 use futures::{StreamExt as _, stream::select_all};
@@ -24,6 +24,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+/// A Configuration as agents read it.
+type ForAgents = Bounded<Configuration, true>;
 
 /// The wait between two attempts at pending writes.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -109,14 +112,18 @@ impl Inner {
         &self,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
-        let apis = apis::<Configuration>(&self.client, &self.settings.namespaces);
+        let apis = apis::<ForAgents>(&self.client, &self.settings.namespaces);
         let config = watcher::Config::default();
-        let selection = objects::Selection::new("configurations", config);
-        let slim = |mut configuration: Configuration| {
-            configuration.metadata.managed_fields = None;
-            configuration
+        let room = Room {
+            count: self.settings.max_configurations,
+            bytes: limits::CONFIGURATIONS_BYTES_MAX,
         };
-        objects::run(apis, selection, slim, self.watched.clone(), shutdown).await
+        let selection = objects::Selection::new("configurations", config).within(room);
+        let reduce = |ForAgents { mut object, bytes }: ForAgents| {
+            object.metadata.resource_version = None;
+            (object, bytes)
+        };
+        objects::run_within(apis, selection, reduce, self.watched.clone(), shutdown).await
     }
 
     /// Publishes Configurations only after the Instances. If a Configuration came before its Instances, each device
@@ -133,9 +140,9 @@ impl Inner {
                 .await?;
             loop {
                 if let Some(set) = &*watched.borrow_and_update() {
-                    let now = configurations(set);
                     self.configurations.send_if_modified(|current| {
-                        let is_changed = **current != now;
+                        let now = configurations(set, current);
+                        let is_changed = !is_same(current, &now);
                         *current = Arc::new(now);
                         is_changed
                     });
@@ -173,22 +180,36 @@ fn instance_event(event: Event<Read<Instance>>) -> view::Event {
     }
 }
 
-/// Converts the Configurations for the agent. Their status is left out, because it changes with every node.
-fn configurations(set: &Objects<Configuration, ConfigurationName>) -> Configurations {
+/// Converts the Configurations for the agent. One that says the same as `before` stays the same object: most changes are of
+/// the status, which is not read.
+fn configurations(
+    set: &Objects<Configuration, ConfigurationName>,
+    before: &Configurations,
+) -> Configurations {
     let mut all = Configurations {
         hidden: set.unreadable.keys().cloned().collect(),
+        left_out: set.left_out.clone(),
         is_complete: true,
         ..Configurations::default()
     };
     for (key, configuration) in &set.objects {
         if configuration.meta().deletion_timestamp.is_none() {
-            let mut plain = Configuration::clone(configuration);
-            plain.status = None;
-            plain.metadata.resource_version = None;
-            all.objects.insert(key.clone(), Arc::new(plain));
+            let before = before.objects.get(key);
+            let same = before
+                .filter(|before| Arc::ptr_eq(before, configuration) || *before == configuration);
+            (all.objects).insert(key.clone(), same.unwrap_or(configuration).clone());
         }
     }
     all
+}
+
+/// Returns whether both have the same. The Configurations of `now` are those of `before` where they say the same.
+fn is_same(before: &Configurations, now: &Configurations) -> bool {
+    (&before.hidden, &before.left_out, before.is_complete)
+        == (&now.hidden, &now.left_out, now.is_complete)
+        && before.objects.len() == now.objects.len()
+        && (before.objects.iter().zip(&now.objects))
+            .all(|(before, now)| before.0 == now.0 && Arc::ptr_eq(before.1, now.1))
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ fn store(client: Client, state: &Path) -> KubernetesStore {
         node_name: "node-a".into(),
         namespaces: vec![],
         state: state.to_owned(),
+        max_configurations: 100,
     };
     KubernetesStore::new(client, settings).unwrap()
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::typed_names::ConfigurationKey;
 use crate::{
-    agent::values::Accepted,
+    agent::values::{Accepted, Refused},
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
     model::{
         device::Scope,
@@ -40,12 +40,14 @@ fn validated(texts: &[&str], before: &Accepted) -> ValidatedConfigurations {
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
+static NOT_REFUSED: Refused = Refused::new();
 static NOTHING: BTreeSet<ResourceName> = BTreeSet::new();
 
 fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<'a> {
     World {
         configurations,
         before,
+        refused_before: &NOT_REFUSED,
         labels: Labels::NoNode,
         prefixes: &PREFIXES,
         foreign: None,
@@ -238,6 +240,35 @@ fn details_that_are_accepted_are_not_read_again() {
     let before = validate(&Accepted::new(), &known).accepted;
     let again = validate(&before, &|_| panic!("read again"));
     assert_eq!(again.accepted, before);
+}
+
+#[test]
+fn details_that_are_refused_are_not_read_again_until_they_change() {
+    let configurations = configurations(&[GOOD]);
+    let validate = |refused_before: &Refused, scope_of: &dyn Fn(&SessionSpec) -> _| {
+        validate(&World {
+            scope_of,
+            refused_before,
+            ..world(&configurations, &Accepted::new())
+        })
+    };
+    let bad = |_: &SessionSpec| {
+        Err(Problem::new(
+            Reason::BadDiscoveryDetails,
+            "a regular expression",
+        ))
+    };
+    let first = validate(&Refused::new(), &bad);
+    let again = validate(&first.refused, &|_| panic!("read again"));
+    assert_eq!(
+        (&again.problems, &again.refused),
+        (&first.problems, &first.refused)
+    );
+    let mut other = first.refused.clone();
+    other
+        .values_mut()
+        .for_each(|(session, _)| session.details.push('x'));
+    assert_eq!(validate(&other, &known).accepted.len(), 1);
 }
 
 #[test]

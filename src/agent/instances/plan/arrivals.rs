@@ -10,6 +10,7 @@ use crate::{
         device::{Device, DeviceId, Scope},
         instance_name::InstanceKey,
         instance_name::InstanceName,
+        limits,
         token_bucket::TokenBucket,
         typed_names::ConfigurationKey,
     },
@@ -69,19 +70,19 @@ impl<'a> PlanOfOne<'a> {
         budget: &mut InstanceBudget,
     ) -> Arrival {
         let now = self.world.now.uptime;
-        let limit =
-            usize::try_from(self.accepted.configuration.spec.max_instances).unwrap_or(usize::MAX);
+        let limit = self.limit();
         let mut arrival = self.arrival(limit);
         let waited = std::mem::take(&mut arrival.waiting);
         let reported = std::mem::take(&mut arrival.reported);
         let is_merged = self.world.merges && self.accepted.scope == Scope::Shared;
         let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
-        new.sort_by_key(|device| since(device)); // stable: those that came together stay in their order
+        self.sort(&mut new, &waited);
         let mut tokens = arrival.bucket.available(now);
         let mut names: BTreeSet<InstanceName> = (self.world.instances.keys())
             .map(|key| key.name.clone())
             .collect();
         let (mut left_out, mut nameless, mut refused) = (0, vec![], vec![]);
+        let share = budget.share(self.report.instances, self.bytes);
         for device in new {
             let candidates = self.candidates(&device.id);
             let is_free = |name: &&InstanceName| is_merged || !names.contains(*name);
@@ -89,7 +90,9 @@ impl<'a> PlanOfOne<'a> {
                 nameless.push(device.id.as_str());
                 continue;
             };
-            if self.report.instances >= limit || budget.0 <= 0 {
+            let bytes = self.stored_bytes(device);
+            let count = self.report.instances;
+            if count >= limit || !share.has(count, self.bytes + bytes) {
                 left_out += 1;
                 continue;
             }
@@ -106,29 +109,56 @@ impl<'a> PlanOfOne<'a> {
             }
             names.insert(name.clone());
             self.report.instances += 1;
-            budget.0 -= 1;
+            self.bytes += bytes;
+            budget.take(bytes);
             if is_merged {
                 let is_new = !reported.contains(&device.id);
                 arrival.report(&device.id, is_new.then_some(now));
-                self.announce(device, &candidates);
-            } else {
+                self.announce(device, &candidates, &mut budget.turn);
+            } else if self.has_turn(bytes, &mut budget.turn) {
                 let instance = self.new_instance(name, device);
                 (self.changes).push(InstanceChange::Create(Box::new(instance)));
             }
         }
-        if !arrival.waiting.is_empty() {
-            let next = arrival.bucket.next_in(now);
-            self.wake_in = self.wake_in.into_iter().chain([next]).min();
-        }
-        let first_nameless = nameless.first();
         let problems = [
             (left_out > 0).then(|| self.too_many(left_out, limit)),
-            (!arrival.waiting.is_empty()).then(|| too_fast(limit)),
+            self.wait_for(&arrival).then(|| too_fast(limit)),
             refused.first().map(|(key, why)| not_created(key, why)),
-            first_nameless.map(|first| name_taken(first, nameless.len())),
+            (nameless.first()).map(|first| name_taken(first, nameless.len())),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
         arrival
+    }
+
+    /// Plans again when the next device may have its Instance. Returns whether any waits.
+    fn wait_for(&mut self, arrival: &Arrival) -> bool {
+        let waits = !arrival.waiting.is_empty();
+        let next = waits.then(|| arrival.bucket.next_in(self.world.now.uptime));
+        self.wake_in = self.wake_in.into_iter().chain(next).min();
+        waits
+    }
+
+    /// Puts them into the order in which they get their Instances. Those that could not be created come last, so that they do
+    /// not use up each turn.
+    fn sort(&self, new: &mut [&Device], waited: &BTreeMap<DeviceId, Duration>) {
+        let is_failing = |device: &Device| {
+            let names = self.candidates(&device.id);
+            let mut keys = names
+                .iter()
+                .map(|name| InstanceKey::new(&self.key.namespace, name.as_str()));
+            keys.any(|key| self.world.failing.contains_key(&key))
+        };
+        // Stable: those that came together stay in their order.
+        new.sort_by_cached_key(|device| {
+            let fails = !self.world.failing.is_empty() && is_failing(device);
+            let since = waited.get(&device.id).copied();
+            (fails, since.unwrap_or(self.world.now.uptime))
+        });
+    }
+
+    fn limit(&self) -> usize {
+        let limit = self.accepted.configuration.spec.max_instances;
+        usize::try_from(limit).unwrap_or(usize::MAX)
     }
 
     fn arrival(&self, limit: usize) -> Arrival {
@@ -147,8 +177,9 @@ impl<'a> PlanOfOne<'a> {
 
     fn too_many(&self, left_out: usize, limit: usize) -> Problem {
         let message = format!(
-            "{left_out} more devices were found and are left out: maxInstances is {limit}, and all Configurations together may have {}",
-            self.world.max_instances
+            "{left_out} more devices were found and are left out: maxInstances is {limit}, and of the {} Instances of a node (--max-instances, agent.maxInstances of the chart) and the {} MiB of their properties a Configuration may have half of what the others leave",
+            self.world.max_instances,
+            limits::INSTANCES_BYTES_MAX >> 20
         );
         Problem::new(Reason::TooManyDevices, message)
     }

@@ -7,8 +7,8 @@ use crate::{
         names,
     },
     model::{
-        container_edits::environment,
-        device::{Device, Scope},
+        container_edits::{stored, stored_copy},
+        device::{Device, DeviceId, Scope},
         instance_name::InstanceKey,
         instance_name::InstanceName,
         slot_table::SlotTable,
@@ -16,9 +16,13 @@ use crate::{
     store::plan::{with_availability, with_health},
 };
 use kube::Resource as _;
-use std::{collections::BTreeMap, net::Ipv6Addr};
+use std::collections::BTreeMap;
 
 impl PlanOfOne<'_> {
+    pub(super) fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
+        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
+    }
+
     pub(super) fn new_instance(&self, name: &InstanceName, device: &Device) -> Instance {
         let spec = InstanceSpec {
             configuration_name: self.key.name.as_str().into(),
@@ -29,7 +33,7 @@ impl PlanOfOne<'_> {
                 name.digest().unwrap_or_default()
             ),
             capacity: self.accepted.configuration.spec.capacity,
-            broker_properties: self.stored_properties(device),
+            broker_properties: self.stored_copy(device),
             shared: self.accepted.scope == Scope::Shared,
             nodes: vec![self.world.node.clone()],
             device_usage: BTreeMap::new(),
@@ -47,20 +51,24 @@ impl PlanOfOne<'_> {
             annotations.insert(names::CONNECTION.to_owned(), device.connection_digest());
         }
         instance.metadata.annotations = Some(annotations);
-        instance.spec.device_usage = self.used(name, &instance);
+        if self.may_be_used(name) {
+            instance.spec.device_usage = self.used(name, &instance);
+        }
         let (node, now) = (self.world.node, self.world.now.text);
         let status = with_health(&InstanceStatus::default(), node, &self.seen(device), now);
         instance.status = Some(with_availability(status, &instance.spec, now));
         instance
     }
 
+    pub(super) fn may_be_used(&self, name: &InstanceName) -> bool {
+        let mut uses = self.world.uses.unwrap_or_default().iter();
+        uses.any(|one| one.may_be_of(name))
+    }
+
     /// The slots of a new Instance that containers have already: by one of its name that was deleted.
     fn used(&self, name: &InstanceName, new: &Instance) -> BTreeMap<String, String> {
         let World { node, uses, .. } = *self.world;
         let uses = uses.unwrap_or_default();
-        if !uses.iter().any(|one| one.may_be_of(name)) {
-            return BTreeMap::new();
-        }
         let key = InstanceKey::new(&self.key.namespace, name);
         let all = self.world.instances.iter().map(|(key, i)| (key, &**i));
         let mut table = SlotTable::new(node.clone());
@@ -74,17 +82,25 @@ impl PlanOfOne<'_> {
             .collect()
     }
 
-    pub(super) fn stored_properties(&self, device: &Device) -> BTreeMap<String, String> {
+    /// The properties of a device's Instance. They are borrowed: each copy is counted first.
+    pub(super) fn stored_properties<'a>(
+        &'a self,
+        device: &'a Device,
+    ) -> impl Iterator<Item = (&'a String, &'a String)> {
         let broker_properties = &self.accepted.configuration.spec.broker_properties;
-        environment(&device.properties, broker_properties)
-            .into_iter()
-            .filter(|(_, value)| !is_scoped_address(value))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
+        stored(&device.properties, broker_properties)
     }
-}
 
-/// `fe80::1%eth0` means something on one node only.
-fn is_scoped_address(value: &str) -> bool {
-    (value.split_once('%')).is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok())
+    pub(super) fn stored_copy(&self, device: &Device) -> BTreeMap<String, String> {
+        stored_copy(
+            &device.properties,
+            &self.accepted.configuration.spec.broker_properties,
+        )
+    }
+
+    /// The bytes of the properties of a device's Instance.
+    pub(super) fn stored_bytes(&self, device: &Device) -> usize {
+        let properties = self.stored_properties(device);
+        properties.map(|(key, value)| key.len() + value.len()).sum()
+    }
 }

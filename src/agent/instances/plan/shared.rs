@@ -9,6 +9,8 @@ use crate::{
         reason::Reason,
     },
     model::{
+        budget::{Turn, text_bytes},
+        container_edits::stored_copy,
         device::Device,
         instance_name::{InstanceKey, InstanceName},
         limits,
@@ -37,12 +39,15 @@ pub(super) fn noted(instance: &Instance) -> Option<&String> {
 
 impl PlanOfOne<'_> {
     /// A device that has an Instance. The first node reports the values for containers if the Instance has others.
-    pub(super) fn see(&mut self, instance: &Instance, device: &Device) {
+    pub(super) fn see(&mut self, instance: &Instance, device: &Device, turn: &mut Turn) {
         let nodes = &instance.spec.nodes;
         let is_first = nodes.first().is_none_or(|first| first == self.world.node);
-        let properties = is_first.then(|| self.stored_properties(device));
+        let is_other = is_first
+            && !self
+                .stored_properties(device)
+                .eq(&instance.spec.broker_properties);
         let seen = SeenDevice {
-            properties: properties.filter(|said| *said != instance.spec.broker_properties),
+            properties: is_other.then(|| own_properties(device, turn)).flatten(),
             pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
@@ -50,17 +55,21 @@ impl PlanOfOne<'_> {
     }
 
     /// A device that has no Instance yet, with all that one is made of.
-    pub(super) fn announce(&mut self, device: &Device, candidates: &[InstanceName; 2]) {
-        let usage = candidates.iter().flat_map(|name| {
-            let instance = self.new_instance(name, device);
-            instance.spec.device_usage
-        });
+    pub(super) fn announce(
+        &mut self,
+        device: &Device,
+        candidates: &[InstanceName; 2],
+        turn: &mut Turn,
+    ) {
+        let used = candidates.iter().filter(|name| self.may_be_used(name));
+        let usage = used.flat_map(|name| self.new_instance(name, device).spec.device_usage);
         let seen = SeenDevice {
             usage: usage.collect(),
-            properties: Some(self.stored_properties(device)),
+            properties: own_properties(device, turn),
             pin: noted_pin(device),
             ..self.seen_device(device)
         };
+        self.report.announced.push(device.id.to_string());
         self.report.devices.push(seen);
     }
 
@@ -97,6 +106,13 @@ impl PlanOfOne<'_> {
         let left = left(self.world, key, instance);
         self.report.devices.extend(left);
     }
+}
+
+/// The device's own properties, without those of its Configuration: the controller adds these. `None` if they are more than
+/// this turn has room for. Those that are described now have their Instances in a next turn, and leave the room to others.
+fn own_properties(device: &Device, turn: &mut Turn) -> Option<BTreeMap<String, String>> {
+    let bytes = text_bytes(&device.properties);
+    (turn.take(bytes)).then(|| stored_copy(&device.properties, &BTreeMap::new()))
 }
 
 fn left(world: &World<'_>, key: &InstanceKey, instance: &Instance) -> Option<SeenDevice> {

@@ -1,9 +1,14 @@
 use super::*;
 use crate::model::{
-    checkpoint::{self, encoded},
+    checkpoint::{self, Data, encoded},
     instance_name::InstanceKey,
     slot::SlotOwner,
 };
+
+fn entries(data: Data, prefixes: &ResourcePrefixes) -> Vec<Entry> {
+    let all = data.pod_device_entries.into_iter().flatten();
+    all.filter_map(|one| entry(&one, prefixes)).collect()
+}
 
 /// Returns the entries of two containers: one of an Instance's resource, and one of a Configuration's without slots in
 /// its environment.

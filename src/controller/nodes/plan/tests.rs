@@ -1,6 +1,7 @@
 mod lost;
 mod merge;
 mod parts;
+mod properties;
 mod stolen;
 
 use super::*;

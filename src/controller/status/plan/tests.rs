@@ -247,6 +247,30 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
 }
 
 #[test]
+fn a_configuration_beyond_the_bound_says_so_by_the_one_line_of_each_node_that_it_selects() {
+    let mut world = reported(vec![]);
+    let mut object = node_devices("a", json!([]));
+    let problem = Problem::new(Reason::TooManyConfigurations, "too many");
+    object.spec.left_out = Some(problem.clone());
+    world
+        .node_devices
+        .insert("a".into(), Arc::new(object.clone()));
+    let (ready, _) = validated(&world, 0);
+    assert_eq!(ready.reason, "TooManyConfigurations");
+    // One that the node works with, and one that leaves the node out.
+    let view = json!([{ "namespace": "default", "name": "cam", "complete": true }]);
+    let mut works = node_devices("a", view);
+    works.spec.left_out = Some(problem);
+    world.node_devices.insert("a".into(), Arc::new(works));
+    assert_eq!(validated(&world, 0).0.reason, "Working");
+    world.node_devices.insert("a".into(), Arc::new(object));
+    let configuration = Arc::make_mut(world.configurations.get_mut(&key("cam")).unwrap());
+    let hall = ("hall".to_owned(), "3".to_owned());
+    configuration.spec.node_selector.extend([hall]);
+    assert_eq!(validated(&world, 0).0.reason, "NoNodeSelected");
+}
+
+#[test]
 fn reports_of_deleted_nodes_are_taken_out() {
     let reports = ["gone", "a", "late", "gone-2"];
     let mut world = reported(reports.map(|node| report(node, &[])).into());

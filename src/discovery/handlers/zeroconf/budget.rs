@@ -4,23 +4,37 @@
 //! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
 //! that those of the other hosts leave.
 use super::{super::super::mdns::querier::LeftOut, service::with_record_of};
-use crate::model::device::Device;
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use crate::model::{budget::share, device::Device};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// The most services of a Configuration. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
 pub(super) const SERVICES_MAX: usize = 4096;
 /// The most bytes of all devices of a Configuration, with their ids and variables. Beyond it: services that come
 /// later are left out (`DiscoveryIncomplete`).
 const BYTES_MAX: usize = 4 << 20;
+/// The most bytes of the devices of all Configurations together; each may have half of what the others leave. Beyond it:
+/// services that come later are left out (`DiscoveryIncomplete`).
+const ALL_BYTES_MAX: usize = 16 << 20;
 /// The most left-out services that are remembered by name. Beyond it: only their existence is recorded.
 const LEFT_OUT_MAX: usize = 4096;
 
 /// A host that has used less than this part of the bytes is not the one that has exceeded its share.
 const LARGE: usize = 16;
+/// The bytes of the devices of all discoveries of a process. Each Configuration has copies of its own of what it finds.
+#[derive(Clone, Default)]
+pub(super) struct AllBytes(Arc<AtomicUsize>);
 
 /// The bytes of the admitted services, and the services that are left out.
 #[derive(Default)]
 pub(super) struct ServiceBudget {
+    all: AllBytes,
     bytes: usize,
     by_source: BTreeMap<IpAddr, usize>,
     /// The full names of services that are left out, and why.
@@ -41,6 +55,27 @@ pub(super) struct Known<'a> {
 }
 
 impl ServiceBudget {
+    /// Returns the budget of one of several discoveries.
+    pub(super) fn within(all: &AllBytes) -> Self {
+        let mut budget = Self::default();
+        budget.all = all.clone();
+        budget
+    }
+
+    /// Returns the most bytes that this discovery may have: half of what the others leave.
+    fn most(&self) -> usize {
+        let all = self.all.0.load(Ordering::Relaxed);
+        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let share = share(signed(ALL_BYTES_MAX) - signed(all), signed(self.bytes));
+        usize::try_from(share).unwrap_or(0).min(BYTES_MAX)
+    }
+
+    fn set(&mut self, bytes: usize) {
+        self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+
     /// Replaces the device of an admitted service. A device that has grown too large keeps its earlier TXT record.
     pub(super) fn replace(
         &mut self,
@@ -76,7 +111,7 @@ impl ServiceBudget {
     fn exceeded(&self, source: IpAddr, device: &Device) -> Option<LeftOut> {
         let more = bytes_of(device);
         let mine = self.by_source.get(&source).copied().unwrap_or_default();
-        let share = (BYTES_MAX - (self.bytes - mine)) / 2;
+        let share = self.most().saturating_sub(self.bytes - mine) / 2;
         // A host that has little is refused because of the others.
         let why = match mine + more > BYTES_MAX / LARGE {
             true => LeftOut::Share(source),
@@ -87,14 +122,14 @@ impl ServiceBudget {
 
     fn count(&mut self, source: IpAddr, device: Option<&Device>) {
         let bytes = device.map_or(0, bytes_of);
-        self.bytes += bytes;
+        self.set(self.bytes + bytes);
         *self.by_source.entry(source).or_default() += bytes;
     }
 
     /// Frees the bytes of a device.
     pub(super) fn release(&mut self, source: IpAddr, device: Option<&Device>) {
         let bytes = device.map_or(0, bytes_of);
-        self.bytes -= bytes;
+        self.set(self.bytes - bytes);
         if let Some(mine) = self.by_source.get_mut(&source) {
             *mine -= bytes;
             if *mine == 0 {
@@ -134,8 +169,9 @@ impl ServiceBudget {
     pub(super) fn problem(&self) -> Option<String> {
         Some(match self.reason()? {
             LeftOut::Total => format!(
-                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most; narrow the filters",
-                BYTES_MAX >> 20
+                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most, and half of what other Configurations leave of {} MiB; narrow the filters",
+                BYTES_MAX >> 20,
+                ALL_BYTES_MAX >> 20
             ),
             LeftOut::Share(source) => format!(
                 "services of {source} are left out: this host has used up its share, which is half of the services, \
@@ -145,7 +181,42 @@ impl ServiceBudget {
     }
 }
 
+impl Drop for ServiceBudget {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 fn bytes_of(device: &Device) -> usize {
     let properties = device.properties.iter();
     device.id.as_str().len() + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_discoveries_of_the_same_services_share_their_bytes() {
+        let device = |n: usize| {
+            let mut device = Device::new(format!("service {n}"));
+            let value = "x".repeat(4096);
+            device.properties.insert("TXT".to_owned(), value);
+            device
+        };
+        let all = AllBytes::default();
+        let mut budgets: Vec<ServiceBudget> =
+            (0..100).map(|_| ServiceBudget::within(&all)).collect();
+        for budget in &mut budgets {
+            for n in 0..2000 {
+                budget.admit(n, device(n));
+            }
+        }
+        let bytes: usize = budgets.iter().map(|budget| budget.bytes).sum();
+        assert_eq!(bytes, all.0.load(Ordering::Relaxed));
+        assert!(bytes <= ALL_BYTES_MAX, "{bytes}");
+        assert!(budgets[0].bytes > BYTES_MAX - 8192 && budgets[5].bytes > 200_000);
+        budgets.clear();
+        assert_eq!(all.0.load(Ordering::Relaxed), 0);
+    }
 }

@@ -24,6 +24,7 @@ use super::super::{
     turns::Turns,
 };
 use crate::model::device::{DeviceId, DeviceSet, Scope};
+use budget::AllBytes;
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Zeroconf {
     mdns: Mdns,
     turns: Turns,
+    bytes: AllBytes,
 }
 
 impl Default for Zeroconf {
@@ -44,6 +46,7 @@ impl Default for Zeroconf {
         Self {
             mdns: Mdns::default(),
             turns: Turns::new(1),
+            bytes: AllBytes::default(),
         }
     }
 }
@@ -63,6 +66,7 @@ impl DiscoveryHandler for Zeroconf {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
+            bytes: self.bytes.clone(),
         }))
     }
 }
@@ -71,6 +75,7 @@ struct ZeroconfDiscovery {
     details: Details,
     mdns: Mdns,
     turns: Turns,
+    bytes: AllBytes,
 }
 
 impl Discovery for ZeroconfDiscovery {
@@ -103,7 +108,7 @@ impl ZeroconfDiscovery {
         let start = Instant::now();
         let browsed = self.details.kind.browse_name();
         let mut known = Known::new(self.details.changes_at_once());
-        let mut tracker = Tracker::new(self.details);
+        let mut tracker = Tracker::new(self.details).within(&self.bytes);
         let mut is_news = false;
         loop {
             let turn = self.turns.take(|| {

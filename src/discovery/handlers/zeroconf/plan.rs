@@ -6,7 +6,7 @@
 use super::{
     super::super::mdns::querier::LeftOut,
     address::{Address, Reach},
-    budget::{Known, SERVICES_MAX, ServiceBudget},
+    budget::{AllBytes, Known, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
     service::{Service, device_from_service},
@@ -82,6 +82,14 @@ impl Tracker {
             notices: Notices::default(),
             report_at: None,
             is_behind: false,
+        }
+    }
+
+    /// Returns the same beside other discoveries.
+    pub(super) fn within(self, all: &AllBytes) -> Self {
+        Self {
+            budget: ServiceBudget::within(all),
+            ..self
         }
     }
 

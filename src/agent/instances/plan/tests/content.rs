@@ -75,7 +75,7 @@ fn devices_beyond_the_limit_are_left_out_and_the_configuration_says_so() {
     assert_eq!(fixture.problems(), ["TooManyDevices"]);
 
     let mut fixture = Fixture::new("");
-    fixture.max_instances = 3;
+    fixture.max_instances = 6;
     fixture.see(&["a", "b", "c", "d"], true);
     fixture.settle();
     assert_eq!(fixture.instances.len(), 3);

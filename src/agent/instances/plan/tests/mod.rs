@@ -1,4 +1,5 @@
 mod arrivals;
+mod budget;
 mod content;
 mod flapping;
 mod held;
@@ -14,6 +15,7 @@ use crate::{
     discovery::plan::SessionSpec,
     model::{
         device::{DeviceSet, Scope},
+        instance_name::InstanceName,
         names::Key,
     },
     store::{manifest, plan::changed},

@@ -1,0 +1,312 @@
+//! Sets of objects by the events of their watches, with their sizes, and those that there is no room for.
+use super::{keys::key_of, read::Read};
+use crate::model::{
+    budget::{Claim, Room},
+    names::{Key, ObjectKey},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{Resource, runtime::watcher::Event};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The last known objects of one kind, each reduced to the fields that are used. `Name` is the type of their names.
+#[derive(Debug)]
+pub struct Objects<T, Name = String> {
+    pub objects: BTreeMap<Key<Name>, Arc<T>>,
+    /// Objects that failed to deserialize, with the error.
+    pub unreadable: BTreeMap<Key<Name>, String>,
+    /// Objects that are not kept, because there is no room for all.
+    pub left_out: BTreeSet<Key<Name>>,
+}
+
+impl<T, Name: Clone> Clone for Objects<T, Name> {
+    fn clone(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            unreadable: self.unreadable.clone(),
+            left_out: self.left_out.clone(),
+        }
+    }
+}
+
+impl<T, Name> Default for Objects<T, Name> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+        }
+    }
+}
+
+/// A watched set; `None` until the first complete list.
+pub type Set<T, Name = String> = Option<Arc<Objects<T, Name>>>;
+
+/// Returns the object of that name in a set of objects that are in no namespace.
+pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
+    let object = set.as_ref()?.objects.get(&ObjectKey::new("", name));
+    object.cloned()
+}
+
+/// The set of one `Api`, and the new list that will replace it after a relist.
+pub(super) struct Listing<T, Name> {
+    pub(super) current: Kept<T, Name>,
+    next: Kept<T, Name>,
+    /// True if a complete list was received.
+    pub(super) is_complete: bool,
+}
+
+impl<T, Name> Default for Listing<T, Name> {
+    fn default() -> Self {
+        Self {
+            current: Kept::default(),
+            next: Kept::default(),
+            is_complete: false,
+        }
+    }
+}
+
+impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
+    pub(super) fn joined(listings: &[Self]) -> Objects<T, Name> {
+        let mut all = Objects::default();
+        for Self { current, .. } in listings {
+            all.objects.extend(current.objects.clone());
+            all.unreadable.extend(current.unreadable.clone());
+            let left_out = current.sizes.keys();
+            (all.left_out).extend(
+                left_out
+                    .filter(|key| !current.objects.contains_key(key))
+                    .cloned(),
+            );
+        }
+        all
+    }
+
+    /// Applies one event. Returns whether the current set has changed.
+    pub(super) fn follow<K: Resource>(
+        &mut self,
+        event: Event<Read<K>>,
+        reduce: impl Fn(K) -> (T, usize),
+        room: Option<Room>,
+    ) -> bool {
+        match event {
+            Event::Init => self.next = Kept::default(),
+            Event::InitApply(object) => {
+                self.next.insert(object, reduce);
+                // A list may be larger than the memory. It is trimmed now and then, as that takes longer than to insert.
+                if room.is_some_and(|room| self.next.exceeds_twice(room)) {
+                    trim([&mut self.next].into_iter(), room);
+                }
+            }
+            Event::InitDone => {
+                self.current = std::mem::take(&mut self.next);
+                self.is_complete = true;
+                return true;
+            }
+            Event::Apply(object) => {
+                self.current.insert(object, reduce);
+                return true;
+            }
+            Event::Delete(object) => {
+                self.current.remove(&key_of(object.meta()).typed());
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Kept<T, Name> {
+    pub(super) objects: BTreeMap<Key<Name>, Arc<T>>,
+    /// Objects that failed to deserialize, with the error.
+    pub(super) unreadable: BTreeMap<Key<Name>, String>,
+    /// All objects that can be read, also those that are not kept.
+    pub(super) sizes: BTreeMap<Key<Name>, Size>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Size {
+    created: Option<Time>,
+    bytes: usize,
+}
+
+impl<T, Name> Default for Kept<T, Name> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<T, Name: From<String> + Clone + Ord> Kept<T, Name> {
+    pub(super) fn insert<K: Resource>(
+        &mut self,
+        object: Read<K>,
+        reduce: impl Fn(K) -> (T, usize),
+    ) {
+        let key: Key<Name> = key_of(object.meta()).typed();
+        self.remove(&key);
+        match object.0 {
+            Ok(object) => {
+                let created = object.meta().creation_timestamp.clone();
+                let (object, bytes) = reduce(object);
+                self.bytes += bytes;
+                self.sizes.insert(key.clone(), Size { created, bytes });
+                self.objects.insert(key, Arc::new(object));
+            }
+            Err(invalid) => drop(self.unreadable.insert(key, invalid.error)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &Key<Name>) {
+        self.unreadable.remove(key);
+        let size = self.sizes.remove(key);
+        if self.objects.remove(key).is_some() {
+            self.bytes -= size.map_or(0, |size| size.bytes);
+        }
+    }
+
+    pub(super) fn exceeds_twice(&self, room: Room) -> bool {
+        self.bytes / 2 > room.bytes || self.objects.len() / 2 > room.count
+    }
+
+    fn keep(&mut self, kept: &BTreeSet<Key<Name>>) {
+        self.objects.retain(|key, _| kept.contains(key));
+        let sizes = self.objects.keys().filter_map(|key| self.sizes.get(key));
+        self.bytes = sizes.map(|size| size.bytes).sum();
+    }
+}
+
+/// Forgets the objects that there is no room for. Returns whether there is room for one that was forgotten.
+pub(super) fn trim<'a, T: 'a, Name: From<String> + Clone + Ord + 'a>(
+    listings: impl Iterator<Item = &'a mut Kept<T, Name>>,
+    room: Option<Room>,
+) -> bool {
+    let Some(room) = room else { return false };
+    let mut listings: Vec<_> = listings.collect();
+    let claims = listings.iter().flat_map(|listing| &listing.sizes);
+    let claims = claims.map(|(key, size)| Claim {
+        key,
+        namespace: &key.namespace,
+        since: &size.created,
+        bytes: size.bytes,
+    });
+    let kept: Option<BTreeSet<Key<Name>>> =
+        (room.kept(claims)).map(|kept| kept.into_iter().cloned().collect());
+    let mut has_room = false;
+    for listing in &mut listings {
+        let missing = |key: &&Key<Name>| !listing.objects.contains_key(key);
+        has_room |= (listing.sizes.keys().filter(missing))
+            .any(|key| kept.as_ref().is_none_or(|kept| kept.contains(key)));
+        if let Some(kept) = &kept {
+            listing.keep(kept);
+        }
+    }
+    has_room
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::error_boundary::InvalidObject;
+
+    fn readable(name: &str, label: &str) -> Read<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.to_owned());
+        object.immutable = Some(label == "b");
+        Read(Ok(object))
+    }
+
+    fn unreadable(name: &str) -> Read<ConfigMap> {
+        let mut invalid = InvalidObject {
+            error: "spec is missing".to_owned(),
+            metadata: Default::default(),
+        };
+        invalid.metadata.name = Some(name.to_owned());
+        Read(Err(invalid))
+    }
+
+    fn after(events: Vec<Event<Read<ConfigMap>>>) -> (Vec<(String, bool)>, Vec<String>) {
+        let mut listing = Listing::<_, String>::default();
+        for event in events {
+            listing.follow(event, |object| (object.immutable == Some(true), 0), None);
+        }
+        let current = listing.current;
+        let objects = current.objects.into_iter();
+        (
+            objects.map(|(key, value)| (key.name, *value)).collect(),
+            current.unreadable.into_keys().map(|key| key.name).collect(),
+        )
+    }
+
+    #[test]
+    fn a_set_is_replaced_when_its_successor_is_complete_and_not_before() {
+        let mut events = vec![
+            Event::Init,
+            Event::InitApply(readable("gone", "a")),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(readable("new", "a")),
+        ];
+        assert_eq!(after(events.clone()).0, [("gone".to_owned(), false)]);
+        events.push(Event::InitDone);
+        assert_eq!(after(events).0, [("new".to_owned(), false)]);
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_named_and_the_others_go_on() {
+        let listed = vec![
+            Event::Init,
+            Event::InitApply(unreadable("bad")),
+            Event::InitApply(readable("good", "a")),
+            Event::InitDone,
+            Event::Apply(readable("good", "b")),
+        ];
+        let expected = (vec![("good".to_owned(), true)], vec!["bad".to_owned()]);
+        assert_eq!(after(listed.clone()), expected);
+        let mended = [listed, vec![Event::Apply(readable("bad", "a"))]].concat();
+        assert_eq!(after(mended).1, [""; 0]);
+    }
+
+    fn object(namespace: &str, name: &str) -> Read<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.namespace = Some(namespace.to_owned());
+        object.metadata.name = Some(name.to_owned());
+        Read(Ok(object))
+    }
+
+    fn names(kept: &Kept<(), String>) -> Vec<&str> {
+        kept.objects.keys().map(|key| key.name.as_str()).collect()
+    }
+
+    #[test]
+    fn objects_beyond_the_room_are_forgotten_and_read_again_once_there_is_room() {
+        let room = Room {
+            count: 10,
+            bytes: 100,
+        };
+        let mut kept: Kept<(), String> = Kept::default();
+        let trimmed = |kept: &mut Kept<(), String>| trim([kept].into_iter(), Some(room));
+        for name in ["a", "b", "c", "d"] {
+            kept.insert(object("full", name), |_| ((), 40));
+        }
+        assert!(!trimmed(&mut kept));
+        assert_eq!(names(&kept), ["a", "b"]);
+        kept.insert(object("other", "z"), |_| ((), 40));
+        assert!(!trimmed(&mut kept));
+        assert_eq!(names(&kept), ["a", "z"], "the namespace with the most");
+        kept.remove(&Key::new("full", "a".to_owned()));
+        assert!(trimmed(&mut kept), "b fits now");
+        kept.insert(object("full", "b"), |_| ((), 40));
+        assert!(!trimmed(&mut kept));
+        assert_eq!(names(&kept), ["b", "z"]);
+    }
+}
