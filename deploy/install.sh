@@ -124,9 +124,22 @@ attempt() {
   "$@" >"$work/said" 2>&1 </dev/null || warn "$* failed: $(said). Run it again"
 }
 
-# Copies a file beside its target, so that a rename replaces the target in one step.
+# Root writes into no folder that another user can change: a link there would lead to any file.
+check_owners() { # FOLDER
+  folder=$1
+  while [ "$(id -u)" = 0 ]; do
+    if [ -e "$folder" ]; then
+      owner=$(stat -L -c %u "$folder")
+      [ "$owner" = 0 ] || die "$folder belongs to user $owner. Run this as that user, or give a folder of root"
+    fi
+    [ "$folder" != / ] || break
+    folder=$(dirname "$folder")
+  done
+}
+
+# Copies a file beside its target, so that a rename replaces the target in one step. A link that is there is not followed.
 stage() { # FILE MODE TARGET
-  { mkdir -p "${3%/*}" && cp "$work/$1" "$3.new" && chmod "$2" "$3.new"; } 2>"$work/said" || die "cannot write $3: $(said)"
+  { mkdir -p "${3%/*}" && rm -f "$3.new" && cp "$work/$1" "$3.new" && chmod "$2" "$3.new"; } 2>"$work/said" || die "cannot write $3: $(said)"
 }
 
 place() { # TARGET
@@ -278,6 +291,7 @@ main() {
   fetch SHA256SUMS
   if [ -n "$prefix" ]; then
     program=$prefix/bin/petiole
+    check_owners "${program%/*}"
     install_program
   elif takes_packages; then
     install_package

@@ -14,11 +14,11 @@ const LOCK: &str = ".lock";
 ///
 /// The file is not synced to the disk. After a power failure it may be old or empty, and its reader must accept that.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    write(path, mode, |file| file.write_all(content))
+    write(path, mode, |file| file.write_all(content), |_| Ok(()))
 }
 
-/// Replaces the file at `path` atomically and durably: it is on the disk before the function returns, so after a power
-/// failure a reader gets the old content or the new content. Errors name the path.
+/// Replaces the file at `path` atomically and durably: file and folder are on the disk before the function returns, so after
+/// a power failure a reader gets the new content. Errors name the path.
 pub fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write_in_parts(path, mode, |file| file.write_all(content))
 }
@@ -29,24 +29,28 @@ pub fn write_in_parts(
     mode: u32,
     fill: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    write(path, mode, |file| {
-        let mut buffered = io::BufWriter::new(&mut *file);
+    let fill = |file: &mut fs::File| {
+        let mut buffered = io::BufWriter::new(file);
         fill(&mut buffered)?;
-        buffered.flush()?;
-        drop(buffered);
-        file.sync_all()
-    })
+        buffered.flush()
+    };
+    write(path, mode, fill, |path| fs::File::open(path)?.sync_all())
 }
 
 fn write(
     path: &Path,
     mode: u32,
     fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+    sync: impl Fn(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
     let temporary = temporary_of(path);
     let written = (|| {
         fill(&mut create(&temporary, mode)?)?;
-        fs::rename(&temporary, path)
+        sync(&temporary)?;
+        fs::rename(&temporary, path)?;
+        // The folder has the name, and is written by itself.
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        sync(folder.unwrap_or(Path::new(".")))
     })();
     written.map_err(|e| {
         // The temporary file is useless now. A failure to remove it adds nothing to the first error.
@@ -145,6 +149,7 @@ fn temporary_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn a_file_is_replaced_whole_and_leaves_no_other() {
@@ -154,6 +159,20 @@ mod tests {
         write_atomically(&path, b"two", 0o600).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_durable_is_synced_before_it_gets_its_name_and_its_folder_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let synced = RefCell::new(vec![]);
+        let sync = |synced_path: &Path| {
+            let is_folder = synced_path == dir.path();
+            synced.borrow_mut().push((is_folder, path.exists()));
+            Ok(())
+        };
+        write(&path, 0o600, |file| file.write_all(b"one"), sync).unwrap();
+        assert_eq!(*synced.borrow(), [(false, false), (true, true)]);
     }
 
     #[test]

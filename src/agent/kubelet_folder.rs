@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::Arc,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,7 +22,8 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let mut watch = FolderWatch::new(&*path);
     loop {
-        match read(&path) {
+        let looked_at = path.clone();
+        match spawn_blocking(move || read(&looked_at)).await? {
             Ok(mut now) => {
                 let there = now.kubelet;
                 let before = folder.borrow().clone();

@@ -17,13 +17,13 @@ const ISOLATED_DIR: &str = "/var/lib/akri/isolated";
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It needs no rights but to write into the folder, and no cluster. The agent runs with `--isolate-handlers NAME`, and
-connects to the socket NAME/NAME.sock in its --isolated-dir. If an agent serves agent-registration.sock in this folder, it registers too.
+connects to the socket NAME/NAME.sock in its --isolated-dir.
 zeroconf and udev need the network of the node, and udev its /sys and /run/udev.")]
 pub struct Flags {
     /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev or debugEcho
     #[arg(value_parser = handlers::ISOLATABLE, hide_possible_values = true)]
     name: String,
-    /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir, or the agent's --handlers-dir
+    /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir
     /// [default: /var/lib/akri/isolated/NAME]
     #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
     handlers_dir: Option<PathBuf>,

@@ -18,6 +18,15 @@ pub struct Flags {
         default_value = "127.0.0.1:8030"
     )]
     listen: SocketAddr,
+    /// Names by which browsers reach the page, besides localhost and addresses. To any other name it answers nothing, so that
+    /// no page of another site can read it
+    #[arg(
+        long,
+        env = "PETIOLE_HOST",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )]
+    host: Vec<String>,
     #[command(flatten)]
     source: SourceFlags,
 }
@@ -31,5 +40,5 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         )
     })?;
     print(&format!("http://{}/\n", listener.local_addr()?))?;
-    until_signal(|stop| Box::pin(web::run(source, listener, stop))).await
+    until_signal(|stop| Box::pin(web::run(source, listener, flags.host, stop))).await
 }

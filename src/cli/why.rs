@@ -11,10 +11,7 @@ use crate::{
         why::{Target, explain},
         workloads::{self, Workload, WorkloadKind},
     },
-    model::{
-        names::{Key, ObjectKey},
-        printable::printable,
-    },
+    model::names::{Key, ObjectKey},
 };
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -137,7 +134,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     };
     let explanation = explain(&snapshot, &target, Timestamp::now());
     let text = match flags.output {
-        Output::Text => lines(&explanation.text()),
+        Output::Text => explanation.text(),
         Output::Json => serde_json::to_string_pretty(&explanation)? + "\n",
     };
     print(&text)?;
@@ -198,9 +195,4 @@ fn matching<'a, Name: AsRef<str> + Clone + 'a>(
         key.name.as_ref() == name && namespace.is_none_or(|namespace| namespace == key.namespace)
     };
     keys.filter(is_it).cloned()
-}
-
-/// Names and messages come from anyone on the LAN.
-fn lines(text: &str) -> String {
-    text.lines().map(|line| printable(line) + "\n").collect()
 }

@@ -5,7 +5,7 @@ use super::{
     Shared, Turns,
     agenda::{CREATED_AGAIN, Pass},
     outcome::{Problems, failed_of, is_done},
-    pace::Pace,
+    pace::{Pace, SteadyClock},
     pod_state::one_line,
     world::World,
 };
@@ -14,7 +14,7 @@ use crate::{
     model::names::ObjectKey,
     publish,
 };
-use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
+use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -36,6 +36,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The state that one look at the world leaves for the next.
 struct Memory {
+    clock: SteadyClock,
     idle: Idle,
     /// The pace of each kind of action on each Service.
     pace: Pace<(ObjectKey, String)>,
@@ -46,6 +47,7 @@ struct Memory {
 impl Memory {
     fn new() -> Self {
         Self {
+            clock: SteadyClock::new(),
             idle: Idle::new(),
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
             troubles: BTreeMap::new(),
@@ -91,7 +93,7 @@ fn of_configurations(world: &World, troubles: &BTreeMap<ObjectKey, (Owner, Probl
 async fn pass(shared: &Shared, memory: &Mutex<Memory>, world: &World) -> Pass {
     let (actions, mut waits) = {
         let mut memory = lock(memory);
-        let planned = plan(world, &memory.idle, Timestamp::now());
+        let planned = plan(world, &memory.idle, memory.clock.now());
         // What belongs to the other parts stays as it is.
         (memory.idle).retain(|_, idle| !world.includes(&idle.part));
         memory.idle.extend(planned.idle);
@@ -231,18 +233,25 @@ fn is_owned(service: &Service, owner: &Owner) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::fixtures::{Fake, configuration, instance, key, pod, refusal};
+    use crate::controller::{
+        fixtures::{Fake, configuration, instance, key, pod, refusal},
+        world::{Meta, OwnedService},
+    };
+    use k8s_openapi::api::core::v1::ServiceSpec;
     use serde_json::{Value, json};
+    use tokio::time::advance;
 
     const PATH: &str = "/api/v1/namespaces/default/services/cam-svc?";
 
-    fn world() -> Arc<World> {
+    fn world_without_brokers() -> World {
         let spec = json!({ "spec": { "configurationServiceSpec": { "ports": [{ "port": 1 }] } } });
-        let world = World::default()
+        World::default()
             .with_configuration(configuration("cam", spec))
             .with_instance(instance("cam-1", json!({})))
-            .with_pod("broker", pod("cam-1", "Running"));
-        Arc::new(world)
+    }
+
+    fn world() -> Arc<World> {
+        Arc::new(world_without_brokers().with_pod("broker", pod("cam-1", "Running")))
     }
 
     fn service(owner: &str) -> Value {
@@ -273,6 +282,28 @@ mod tests {
             [format!("GET {PATH}").trim_end_matches('?'), &written]
         );
         assert!(pass.failed.is_empty() && trouble.is_none());
+    }
+
+    /// The time of tokio passes here, and that of the machine does not.
+    #[tokio::test(start_paused = true)]
+    async fn a_service_is_idle_by_a_clock_that_nobody_sets() {
+        let fake = Fake::new(|_| (200, service("uid-cam")));
+        let owned = OwnedService {
+            meta: Meta {
+                uid: "u".to_owned(),
+                owner: Some("uid-cam".to_owned()),
+                ..Meta::default()
+            },
+            spec: ServiceSpec::default(),
+        };
+        let mut world = world_without_brokers();
+        world.services.insert(key("cam-svc"), Arc::new(owned));
+        let memory = Mutex::new(Memory::new());
+        pass(&fake.shared, &memory, &world).await;
+        advance(Duration::from_secs(61)).await;
+        pass(&fake.shared, &memory, &world).await;
+        let deleted = format!("DELETE {PATH}");
+        assert_eq!(fake.asked().last(), Some(&deleted));
     }
 
     #[tokio::test]

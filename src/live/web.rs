@@ -3,7 +3,7 @@
 //! The page is read-only, and so is the server: it knows `GET` alone. It has the rights of whoever started it, so it listens
 //! on this machine alone unless a flag says otherwise.
 use super::{
-    host::is_allowed,
+    host::Names,
     page,
     source::{self, Look, Source},
     state::State,
@@ -22,7 +22,7 @@ use axum::{
 };
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -44,13 +44,15 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// The latest state as JSON, for all browsers.
 type Latest = watch::Receiver<Arc<str>>;
 
-/// Serves the page on `listener` until `shutdown`.
+/// Serves the page on `listener` until `shutdown`, to browsers that use one of `names`, an address or `localhost`.
 pub async fn run(
     source: Source,
     listener: TcpListener,
+    names: Vec<String>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
+    let names = Arc::new(Names { address, names });
     let state = State::new(source.name(), source.hint());
     let (sender, looks) = watch::channel(None);
     let (states, latest) = watch::channel(text(&state)?);
@@ -58,7 +60,7 @@ pub async fn run(
     tokio::select! {
         ended = source::run(source, sender, stop.clone()) => ended,
         ended = publish(state, looks, states) => ended,
-        () = http::serve_routes(listener, routes(latest, address), CONNECTION_TIMEOUT, stop.clone()) => Ok(()),
+        () = http::serve_routes(listener, routes(latest, names), CONNECTION_TIMEOUT, stop.clone()) => Ok(()),
     }
 }
 
@@ -86,7 +88,7 @@ fn text(state: &State) -> anyhow::Result<Arc<str>> {
     Ok(serde_json::to_string(&state.shown())?.into())
 }
 
-fn routes(latest: Latest, address: SocketAddr) -> Router {
+fn routes(latest: Latest, names: Arc<Names>) -> Router {
     let pages = page::FILES.iter().fold(Router::new(), |routes, file| {
         let answer = || async { ([(header::CONTENT_TYPE, file.content_type)], file.text) };
         routes.route(file.path, get(answer))
@@ -95,23 +97,23 @@ fn routes(latest: Latest, address: SocketAddr) -> Router {
         .route("/devices", get(devices))
         .route("/events", get(events))
         .with_state(latest)
-        .layer(from_fn_with_state(address, guarded))
+        .layer(from_fn_with_state(names, guarded))
 }
 
 /// Refuses names that are not this server's, and adds the headers of every answer.
 async fn guarded(
-    Shared(address): Shared<SocketAddr>,
+    Shared(names): Shared<Arc<Names>>,
     headers: HeaderMap,
     request: Request,
     next: Next,
 ) -> Response {
     let host = headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());
-    match is_allowed(host, address) {
+    match names.allow(host) {
         true => (HEADERS, next.run(request).await).into_response(),
         false => (
             StatusCode::MISDIRECTED_REQUEST,
-            "this server answers to localhost only: see --listen\n",
+            "this server does not answer to this name: use its address, or start it with --host NAME\n",
         )
             .into_response(),
     }

@@ -111,6 +111,7 @@ test_no_packet_that_is_not_of_the_lan_makes_a_device() {
   evil announce "off link, its own" 203.0.113.5 source=203.0.113.5 to="$edge" host=far.local & pids+=($!)
   evil announce loopback 127.0.0.1 host=a.local & pids+=($!)
   evil announce metadata 169.254.169.254 host=b.local & pids+=($!)
+  evil announce "the node's own" "$edge" host=i.local & pids+=($!)
   evil announce broadcast 255.255.255.255 host=c.local & pids+=($!)
   evil announce "class e" 240.0.0.1 host=d.local & pids+=($!)
   evil announce multicast 224.0.0.251 host=e.local & pids+=($!)
@@ -120,7 +121,7 @@ test_no_packet_that_is_not_of_the_lan_makes_a_device() {
   evil announce "second name" 198.51.100.2 host=cam.local only=A flush=no & pids+=($!)
   wait "${pids[@]}"
   within 5 "the one with a right address is found" is_healthy "on the link"
-  for name in "other port" "other port, unicast" "off link" "off link, its own" loopback metadata broadcast "class e" multicast "of no network here"; do
+  for name in "other port" "other port, unicast" "off link" "off link, its own" loopback metadata "the node's own" broadcast "class e" multicast "of no network here"; do
     has_no_instance "$name" || fail "there is an Instance of $name"
   done
   is_property cam ADDR 198.51.100.103 || fail "the honest service has another address: $(cat "$STATE"/instances/*)"

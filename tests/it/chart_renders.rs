@@ -272,6 +272,7 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
             "discoveryProperties.enabled=true",
             "discoveryProperties.namespaces is empty",
         ),
+        ("udev.enabled=true", "udev.subsystems is empty"),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);

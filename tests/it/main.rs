@@ -13,6 +13,7 @@ mod debian_package;
 mod examples_parse;
 #[cfg(feature = "external")]
 mod external_handlers;
+mod install_owner;
 #[cfg(feature = "external")]
 mod isolated_handlers;
 mod kubectl_plugin;

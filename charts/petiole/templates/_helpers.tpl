@@ -44,6 +44,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- fail (printf "resourcePrefixes: %q is Kubernetes' own, and a kubelet takes no device plugin with it. Use a domain of yours, such as devices.example.com" .) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.udev.enabled (not .Values.udev.subsystems) -}}
+{{- fail "udev.subsystems is empty: name the subsystems whose devices Configurations may offer, such as [tty, video4linux]; [\"*\"] allows all, disks and memory of the nodes among them" -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The handlers that run as processes of their own with isolateDiscovery: those that need the network of the node. */}}

@@ -142,6 +142,7 @@ fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
             .is_some_and(|kubelet| age.min(kubelet) >= UNTIL_STALE)
         {
             match known.kubelet {
+                _ if has_only_unhealthy(known.node, resource) => since = known.now,
                 None => plan.asks_kubelet = true,
                 Some(ids) if !ids.contains_key(resource) => {
                     plan.changes.retain(|change| &change.resource != resource);
@@ -158,6 +159,13 @@ fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
         let due_in = known.kubelet_age.map(left).filter(|left| !left.is_zero());
         plan.wake_in = plan.wake_in.into_iter().chain(due_in).min();
     }
+}
+
+/// Returns whether the entry is of a plugin that lists devices of which none is healthy. The kubelet names only healthy ones;
+/// of a plugin that has ended, or that it does not know, it has written another entry by the time that one is stale.
+fn has_only_unhealthy(node: &NodeResources, resource: &ResourceName) -> bool {
+    let is_zero = |part| node.change(part, resource, 0).is_none();
+    is_zero(Part::Allocatable) && !is_zero(Part::Capacity) && node.capacity.contains_key(resource)
 }
 
 #[cfg(test)]

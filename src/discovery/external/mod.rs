@@ -72,8 +72,8 @@ pub struct External {
 }
 
 impl External {
-    /// Reads the registrations of an earlier life. The names of handlers that are built in and not isolated cannot be
-    /// registered.
+    /// Reads the registrations of an earlier life. The names of handlers that are built in cannot be registered: an isolated
+    /// one has its known place.
     pub fn open(settings: Settings, built_in: &BTreeMap<String, Scope>) -> Self {
         let Settings {
             folder,
@@ -83,10 +83,7 @@ impl External {
         } = settings;
         let rules = folder.as_ref().map(|folder| Rules {
             folder: folder.to_string_lossy().into_owned(),
-            reserved: (built_in.keys())
-                .filter(|name| !isolated.names.contains(*name))
-                .cloned()
-                .collect(),
+            reserved: built_in.keys().cloned().collect(),
         });
         let mut known = rules
             .as_ref()
@@ -186,4 +183,36 @@ fn kept(file: &Path, rules: &Rules) -> Registrations {
         warn!("{file}: a registered handler is forgotten: {problem}; restart that handler");
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_isolated_handler_stays_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            folder: Some(dir.path().to_owned()),
+            file: dir.path().join("handlers.json"),
+            host_paths: HostPaths::none(),
+            isolated: Isolated {
+                folder: dir.path().join("isolated"),
+                names: BTreeSet::from(["zeroconf".to_owned()]),
+            },
+        };
+        let registration = |name: &str| {
+            let socket = dir.path().join(format!("{name}.sock"));
+            serde_json::json!({"name": name, "endpoint": {"unix": socket}, "shared": true})
+        };
+        let handlers = ["zeroconf", "onvif"].map(registration);
+        let text = serde_json::json!({ "handlers": handlers }).to_string();
+        std::fs::write(&settings.file, text).unwrap();
+        let built_in = BTreeMap::from([("zeroconf".to_owned(), Scope::Shared)]);
+        let external = External::open(settings, &built_in);
+        let endpoints = |name: &str| external.registrations.borrow().of(name).count();
+        assert_eq!((endpoints("onvif"), endpoints("zeroconf")), (1, 1));
+        let reserved = &external.server.as_ref().unwrap().rules.reserved;
+        assert!(reserved.contains("zeroconf"), "{reserved:?}");
+    }
 }

@@ -1,17 +1,14 @@
-//! Runs a built-in handler as a process of its own, by Akri's protocol: it serves `v0.DiscoveryHandler` on a socket, and
-//! registers with each agent that serves `agent-registration.sock` beside it.
-use super::{isolated::socket_in, message, server::SOCKET};
+//! Runs a built-in handler as a process of its own, by Akri's protocol: it serves `v0.DiscoveryHandler` on a socket. It does not
+//! register: the agent knows the place of the socket, and takes the name of a built-in handler from no other place.
+use super::{isolated::socket_in, message};
 use crate::{
     backoff::Backoff,
     discovery::{DiscoveryError, DiscoveryHandler},
     files,
-    folder_watch::FolderWatch,
-    model::device::{DeviceId, DeviceSet, Scope},
+    model::device::{DeviceId, DeviceSet},
     proto::discovery::{
-        DeviceList, DiscoverRequest, RegisterDiscoveryHandlerRequest,
+        DeviceList, DiscoverRequest,
         discovery_handler_server::{self, DiscoveryHandlerServer},
-        register_discovery_handler_request::EndpointType,
-        registration_client::RegistrationClient,
     },
     uds,
 };
@@ -26,7 +23,7 @@ use std::{
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{sleep, timeout},
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -34,7 +31,6 @@ use tracing::{info, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LAST_RETRY: Duration = Duration::from_secs(2);
-const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of the checks that the socket is there.
 const CHECK: Duration = Duration::from_secs(10);
 /// The most discoveries of one `petiole handler` at one time. Beyond it: a further one is refused
@@ -52,13 +48,8 @@ pub async fn run(
     let name = handler.name();
     let socket = socket_in(&folder, name);
     let handler: Arc<dyn DiscoveryHandler> = handler.into();
-    let register = keep_registered(&*handler, &socket, &folder);
     let serve = keep_serving(&handler, &socket);
-    tokio::select! {
-        () = shutdown.cancelled() => {}
-        () = serve => {}
-        () = register => {}
-    }
+    shutdown.run_until_cancelled(serve).await;
     Ok(())
 }
 
@@ -131,58 +122,6 @@ async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result
         ended = server => ended.map_err(io::Error::other),
         () = lost => Ok(()),
     }
-}
-
-/// Registers with each agent that comes. In a folder where no agent serves, this waits for one.
-async fn keep_registered(handler: &dyn DiscoveryHandler, endpoint: &Path, folder: &Path) {
-    let name = handler.name();
-    let agent = folder.join(SOCKET);
-    let mut watch = FolderWatch::new(folder);
-    let (mut registered, mut reported) = (None, None);
-    loop {
-        let there = identity(&agent).filter(|_| endpoint.exists());
-        if there.is_some() && there != registered {
-            match register(handler, endpoint, &agent).await {
-                Ok(()) => {
-                    info!(handler = name, agent = %agent.display(), "registered");
-                    (registered, reported) = (there, None);
-                }
-                Err(why) => {
-                    if reported.as_ref() != Some(&why) {
-                        warn!(
-                            "the agent at {} does not register this handler: {why}",
-                            agent.display()
-                        );
-                    }
-                    reported = Some(why);
-                }
-            }
-        }
-        watch.changed().await;
-    }
-}
-
-async fn register(
-    handler: &dyn DiscoveryHandler,
-    endpoint: &Path,
-    agent: &Path,
-) -> Result<(), String> {
-    let request = RegisterDiscoveryHandlerRequest {
-        name: handler.name().to_owned(),
-        endpoint: endpoint.to_string_lossy().into_owned(),
-        endpoint_type: EndpointType::Uds.into(),
-        shared: handler.usual_scope() == Scope::Shared,
-    };
-    let call = async {
-        let channel = uds::dial(agent).await.map_err(|e| format!("{e:?}"))?;
-        let mut client = RegistrationClient::new(channel);
-        let answer = client.register_discovery_handler(request);
-        answer.await.map_err(|status| status.message().to_owned())
-    };
-    let answer = timeout(REGISTER_TIMEOUT, call).await;
-    answer
-        .map_err(|_| format!("no answer in {REGISTER_TIMEOUT:?}"))?
-        .map(drop)
 }
 
 /// Distinguishes a socket from another one at the same path: numbers of files are used again.
@@ -263,6 +202,7 @@ async fn next(running: Option<Running>) -> Next {
 mod tests {
     use super::*;
     use crate::discovery::handlers::{Allowed, builtin_with};
+    use tokio::time::timeout;
 
     /// Serves a handler until `replace`, which gets its socket, has ended.
     async fn serve_while(replace: impl AsyncFnOnce(&Path)) -> (tempfile::TempDir, PathBuf) {

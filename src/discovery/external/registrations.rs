@@ -253,7 +253,6 @@ impl Registrations {
             let old = self.known.remove(place);
             new.times = old.times + 1;
             (new.is_restored, new.followers) = (old.is_restored, old.followers);
-            new.is_isolated = old.is_isolated;
         } else if !self.names().contains_key(&new.name) && self.names().len() >= NAMES_MAX {
             let unused = self.unused_name(new.last_used).ok_or_else(|| {
                 Refused::TooMany(format!(
@@ -265,8 +264,7 @@ impl Registrations {
             self.known.retain(|old| old.name != unused);
             removed = Some(Forgotten::Name(unused));
         } else if self.of(&new.name).count() >= ENDPOINTS_MAX {
-            let is_unused = |old: &Registration| old.followers.is_empty() && !old.is_isolated;
-            let may_go = |old: &Registration| old.name == new.name && is_unused(old);
+            let may_go = |old: &Registration| old.name == new.name && old.followers.is_empty();
             let place = self.known.iter().position(may_go).ok_or_else(|| {
                 Refused::TooMany(format!(
                     "endpoint: {ENDPOINTS_MAX} other endpoints of {} answer, which are the most: end one of them, or \

@@ -137,16 +137,15 @@ fn an_isolated_handler_has_its_place_is_in_no_file_and_is_never_forgotten() {
         BTreeMap::from([("cam".to_owned(), Scope::Shared)])
     );
     assert!(!all.text().contains("cam"), "{}", all.text());
-    for n in 0..2 * ENDPOINTS_MAX {
-        all.register(registration("cam", n)).unwrap();
+    let mut last_used = Duration::ZERO;
+    for n in 0..2 * NAMES_MAX {
+        last_used += UNUSED_NAME_HOLD;
+        let other = Registration {
+            last_used,
+            ..registration(&format!("other-{n}"), 0)
+        };
+        all.register(other).unwrap();
     }
-    assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
-    // It may register too.
-    let again = Registration {
-        endpoint: Endpoint::Unix("/var/lib/akri/isolated/cam/cam.sock".to_owned()),
-        ..registration("cam", 0)
-    };
-    all.register(again).unwrap();
     assert_eq!(all.of("cam").filter(|r| r.is_isolated).count(), 1);
 }
 

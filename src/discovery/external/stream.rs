@@ -7,15 +7,19 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    model::device::DeviceId,
+    model::{
+        device::{DeviceId, DeviceSet},
+        limits,
+    },
     proto::discovery::{
-        ByteData, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
+        ByteData, DeviceList, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
     },
     uds,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
+    mem,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -41,6 +45,8 @@ const SHORTEST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The longest error of a handler, in bytes. Beyond it: the end is cut off.
 const WHY_MAX: usize = 512;
+/// The bytes of a problem in which values of properties are looked for: those that are shown, and a value that begins there.
+const PROBLEM_READ: usize = WHY_MAX + 4 * limits::PROPERTY_VALUE_MAX;
 /// The shortest value of a property that is replaced in an error: shorter ones are parts of words.
 const SHORTEST_SECRET: usize = 4;
 
@@ -138,7 +144,7 @@ impl Stream {
                 Err(status) => return ended(&status, &self.request),
             };
             let begun = Instant::now();
-            let devices = listing::devices(list, &self.paths);
+            let devices = devices(list, &self.paths, &self.request);
             self.say(Event::Says(devices)).await;
             sleep((begun.elapsed() * REST).clamp(SHORTEST_REST, LONGEST_REST)).await;
         }
@@ -155,6 +161,20 @@ impl Stream {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// The devices of a list. Its problems show no value of a property.
+fn devices(mut list: DeviceList, paths: &HandlerPaths, request: &DiscoverRequest) -> DeviceSet {
+    // The handler's own words first: a value of which the end is cut off is no longer found.
+    for problem in &mut list.problems {
+        let begin = limits::cut(mem::take(problem), PROBLEM_READ);
+        *problem = without_values(&begin, request);
+    }
+    let mut devices = listing::devices(list, paths);
+    for problem in &mut devices.problems {
+        *problem = without_values(problem, request);
+    }
+    devices
 }
 
 fn ended(status: &Status, request: &DiscoverRequest) -> Event {
@@ -198,7 +218,8 @@ fn causes(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::host_paths::HostPaths, *};
+    use crate::proto::discovery as v0;
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     fn asked() -> DiscoverRequest {
@@ -262,6 +283,30 @@ mod tests {
         let status = Status::unavailable("no login as hunter2");
         let shown = "ended its stream: Unavailable: no login as (hidden)".to_owned();
         assert_eq!(ended(&status, &asked()), Event::Broken(shown));
+    }
+
+    #[test]
+    fn a_list_of_a_handler_shows_no_value_of_a_property() {
+        let device = |id: String| v0::Device {
+            id,
+            ..v0::Device::default()
+        };
+        let list = DeviceList {
+            problems: vec![
+                "door: 401 for hunter2".to_owned(),
+                // The value ends beyond what is shown.
+                format!("{}hunter2", "x".repeat(WHY_MAX - 6)),
+                "x".repeat(10 * PROBLEM_READ),
+            ],
+            devices: vec![device("hunter2\n".to_owned())],
+            ..DeviceList::default()
+        };
+        let nothing = HandlerPaths::from(HostPaths::none());
+        let set = devices(list, &nothing, &asked());
+        assert_eq!(set.problems[0], "door: 401 for (hidden)");
+        assert!(!set.problems[1].contains("hunt"), "{}", set.problems[1]);
+        assert_eq!(set.problems[2].len(), WHY_MAX);
+        assert!(set.problems[3].contains("device \"(hidden)\""), "{set:?}");
     }
 
     #[test]

@@ -51,9 +51,10 @@ impl Link {
             .any(|net| Family::of(net.addr()) == family)
     }
 
-    /// Returns whether an address is in a network of the interface (RFC 6762 11).
+    /// Returns whether an address is in a network of the interface (RFC 6762 11). A link-local IPv4 address is one only if the
+    /// interface has such an address, too: elsewhere 169.254.0.0/16 belongs to services of the machine and of its cloud.
     pub fn reaches(&self, ip: IpAddr) -> bool {
-        is_link_local(ip) || self.network_of(ip).is_some()
+        is_link_local_v6(ip) || self.network_of(ip).is_some()
     }
 
     /// Returns the network of the interface which contains an address.
@@ -63,11 +64,8 @@ impl Link {
     }
 }
 
-pub(super) fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
+fn is_link_local_v6(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

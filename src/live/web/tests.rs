@@ -2,7 +2,7 @@
 use super::*;
 use crate::api::names;
 use serde_json::json;
-use std::fs;
+use std::{fs, net::SocketAddr};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -91,7 +91,7 @@ async fn a_browser_gets_the_page_and_each_change() {
         until(&mut devices, "\"instance\":\"window\"").await;
         stop.cancel();
     };
-    let (served, ()) = tokio::join!(run(source, listener, stop.clone()), browser);
+    let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
     served.unwrap();
 }
 
@@ -120,6 +120,6 @@ async fn another_site_reads_nothing_and_nobody_writes() {
         }
         stop.cancel();
     };
-    let (served, ()) = tokio::join!(run(source, listener, stop.clone()), browser);
+    let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
     served.unwrap();
 }

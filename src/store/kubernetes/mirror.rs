@@ -46,10 +46,12 @@ pub(super) struct Earlier {
 impl Mirror {
     pub(super) fn open(state: &Path) -> anyhow::Result<Self> {
         let folder = state.join("mirror");
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
-        files::check_owner(state)?;
-        files::check_owner(&folder)?;
+        match prepare(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e.into()),
+            // Only a start without the API server needs it, so that a full disk takes no devices from the node.
+            Err(e) => warn!("{e}; the folder is tried again with each write of the mirror"),
+            Ok(()) => {}
+        }
         let instances = read::<Instance>(&folder.join("instances.json"));
         let configurations = read::<Configuration>(&folder.join("configurations.json"));
         let instances = instances
@@ -83,6 +85,13 @@ impl Mirror {
     fn locked(&self) -> MutexGuard<'_, Earlier> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Creates the folder of the mirror, and checks that no other user can change it. Errors name the path.
+fn prepare(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
+    folder.parent().map_or(Ok(()), files::check_owner)?;
+    files::check_owner(folder)
 }
 
 /// Reads one file. An unreadable file counts as empty, because it is written again.
@@ -146,6 +155,7 @@ async fn write_all(inner: &Inner) -> anyhow::Result<()> {
     let instances = inner.instances.borrow().clone();
     let configurations = inner.configurations.borrow().clone();
     let is_written = spawn_blocking(move || {
+        prepare(&folder)?;
         let all: Vec<_> = instances.values().collect();
         write(&folder.join("instances.json"), &all)?;
         let all: Vec<_> = configurations.objects.values().collect();
@@ -165,4 +175,21 @@ fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {
         Ok(serde_json::to_writer(file, &objects)?)
     })
     .with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_on_a_disk_that_takes_no_folder_is_a_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        fs::write(&state, "").unwrap();
+        let mirror = Mirror::open(&state).unwrap();
+        assert!(mirror.earlier().instances.is_empty());
+        fs::remove_file(&state).unwrap();
+        prepare(&mirror.folder).unwrap();
+        assert!(mirror.folder.is_dir());
+    }
 }

@@ -129,6 +129,16 @@ impl Story {
         values(&self.node)
     }
 
+    /// The kubelet writes 0 for each plugin that has ended, before the entry is stale.
+    fn plugins_have_ended(&mut self) {
+        for (resource, capacity) in &mut self.node.capacity {
+            let allocatable = self.node.allocatable.get(resource);
+            if let Some(none) = allocatable.filter(|allocatable| *allocatable == "0") {
+                capacity.clone_from(none);
+            }
+        }
+    }
+
     fn stop(&mut self, resource: &str) {
         self.offers.remove(resource);
         self.kubelet.remove(resource);
@@ -261,6 +271,21 @@ fn what_another_plugin_backs_stays() {
 }
 
 #[test]
+fn what_another_plugin_backs_stays_while_none_of_its_devices_is_healthy() {
+    let mut story = Story::new(&[(GHOST, "2/0")]);
+    story.round();
+    for _ in 0..3 {
+        story.now += UNTIL_STALE;
+        let plan = story.plan();
+        assert_eq!((plan.changes, plan.wake_in), (vec![], Some(UNTIL_STALE)));
+    }
+    // Its plugin has ended: the kubelet writes 0.
+    story.node = node(&[(GHOST, "0/0")]);
+    story.now += UNTIL_STALE;
+    assert_eq!(story.round(), []);
+}
+
+#[test]
 fn all_that_changed_goes_into_one_plan() {
     let mut story = Story::new(&[(GHOST, "0/0"), ("akri.sh/old", "1/1")])
         .offers("akri.sh/a", "h")
@@ -363,6 +388,7 @@ proptest! {
         story.kubelet.clear();
         while let Some(wait) = story.plan().wake_in {
             story.round();
+            story.plugins_have_ended();
             story.now += wait;
         }
         story.round();

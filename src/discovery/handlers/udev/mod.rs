@@ -81,6 +81,9 @@ impl Udev {
     ) -> Result<Parameters, DetailsError> {
         let details = Details::parse(details, properties)?;
         self.allowed.check_any().map_err(DetailsError)?;
+        if details.has_vfio {
+            self.allowed.check_vfio().map_err(DetailsError)?;
+        }
         Ok(Parameters {
             details,
             allowed: self.allowed.clone(),

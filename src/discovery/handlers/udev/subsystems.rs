@@ -4,6 +4,9 @@ use std::{collections::BTreeSet, convert::Infallible, str::FromStr};
 /// The entry that allows every subsystem, on the command line.
 const ALL: &str = "*";
 
+/// The subsystem of `/dev/vfio/vfio` and of the groups beside it.
+const VFIO: &str = "vfio";
+
 /// An allow list. The author of a Configuration chooses device nodes of the machine with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subsystems {
@@ -49,6 +52,17 @@ impl Subsystems {
                 self.remedy()
             )),
             Self::All | Self::Only(_) => Ok(()),
+        }
+    }
+
+    /// Returns an error if the device nodes of VFIO, which are of a subsystem of their own, may not be offered.
+    pub(super) fn check_vfio(&self) -> Result<(), String> {
+        match self.allow(VFIO) {
+            true => Ok(()),
+            false => Err(format!(
+                "the discoveryProperty `vfioPassthrough` gives containers devices of the subsystem `{VFIO}`, which is not allowed on this node. {}",
+                self.remedy()
+            )),
         }
     }
 

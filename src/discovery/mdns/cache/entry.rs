@@ -55,7 +55,7 @@ pub struct Entry {
     pub(super) is_kept: bool,
     /// Its place in the order in which records were received.
     pub(super) order: u64,
-    /// The source that sent it first.
+    /// The host that announced it first.
     pub source: IpAddr,
 }
 

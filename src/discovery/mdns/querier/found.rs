@@ -9,7 +9,7 @@ use super::{
     state::{Change, Querier, Wanted},
 };
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::Bound,
     sync::Arc,
     time::Duration,
@@ -158,7 +158,8 @@ impl Querier {
                 network: state.link.network_of(ip),
                 is_on_link: self.is_on_link(state, ip),
             };
-            is_sound(state, ip).then_some((entry.since, address))
+            let is_usable = is_sound(state, ip) && self.may_have(state, entry.source, ip);
+            is_usable.then_some((entry.since, address))
         });
         addresses.collect()
     }
@@ -168,23 +169,50 @@ impl Querier {
     fn is_on_link(&self, state: &LinkState, ip: IpAddr) -> bool {
         state.link.reaches(ip) || (state.link.is_loopback && self.own.contains(&ip))
     }
+
+    /// Returns whether a host may announce this address. The addresses of this machine belong to its own programs alone.
+    fn may_have(&self, state: &LinkState, host: IpAddr, ip: IpAddr) -> bool {
+        state.link.is_loopback || !self.own.contains(&ip) || self.own.contains(&host)
+    }
 }
 
-/// The address of the metadata services of clouds, which give credentials to every client.
-const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+/// The addresses at which clouds give credentials, names and time to every machine.
+const CLOUD_V4: [Ipv4Addr; 8] = [
+    Ipv4Addr::new(169, 254, 169, 254), // metadata of nearly all clouds
+    Ipv4Addr::new(169, 254, 169, 253), // AWS: DNS
+    Ipv4Addr::new(169, 254, 170, 2),   // AWS: credentials of ECS
+    Ipv4Addr::new(169, 254, 170, 23),  // AWS: credentials of EKS
+    Ipv4Addr::new(169, 254, 20, 10),   // Kubernetes: NodeLocal DNSCache
+    Ipv4Addr::new(169, 254, 42, 42),   // Scaleway: metadata
+    Ipv4Addr::new(100, 100, 100, 200), // Alibaba: metadata
+    Ipv4Addr::new(168, 63, 129, 16),   // Azure: agent and DNS
+];
+/// The networks of AWS, whose metadata is `fd00:ec2::254`, and of Oracle, whose is `fd00:c1::a9fe:a9fe`.
+const CLOUD_V6_NETWORKS: [[u16; 2]; 2] = [[0xfd00, 0xec2], [0xfd00, 0xc1]];
+const CLOUD_V6: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), // Google: metadata
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),  // Scaleway: metadata
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // OpenStack: metadata
+];
 
 /// Returns whether a host on the interface may announce this address. It may not announce a loopback address (except on
-/// `lo`), the address of a cloud's metadata service, a broadcast, class E or multicast address, or the unspecified one.
+/// `lo`), an address of a cloud's services, a broadcast, class E or multicast address, or the unspecified one.
 fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
     let v4 = match ip {
         IpAddr::V4(v4) => Some(v4),
         IpAddr::V6(v6) => v6.to_ipv4_mapped(),
     };
     let is_refused_v4 = v4.is_some_and(|v4| {
-        v4 == METADATA || v4.octets()[0] >= 240 || v4.octets()[0] == 0 || v4.is_multicast()
+        let first = v4.octets()[0];
+        CLOUD_V4.contains(&v4) || first >= 240 || first == 0 || v4.is_multicast()
+    });
+    let is_refused_v6 = matches!(ip, IpAddr::V6(v6) if {
+        let [a, b, ..] = v6.segments();
+        CLOUD_V6.contains(&v6) || CLOUD_V6_NETWORKS.contains(&[a, b])
     });
     let is_loopback = ip.is_loopback() || v4.is_some_and(|v4| v4.is_loopback());
     !is_refused_v4
+        && !is_refused_v6
         && !ip.is_unspecified()
         && !ip.is_multicast()
         && (state.link.is_loopback || !is_loopback)

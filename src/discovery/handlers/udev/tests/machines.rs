@@ -276,6 +276,24 @@ fn a_gpu_is_given_by_vfio_and_kubevirt_gets_its_address() {
 }
 
 #[test]
+fn vfio_needs_its_own_subsystem_on_the_allow_list() {
+    let passthrough = BTreeMap::from([("vfioPassthrough".to_owned(), "true".to_owned())]);
+    let prepared = |allowed: &[&str]| {
+        let allowed = allowed.iter().map(|name| name.parse().unwrap()).collect();
+        let details = rule(r#"SUBSYSTEM=="pci""#);
+        let prepared = Udev::new("/", allowed).prepare_with(&details, &passthrough);
+        prepared.map(drop).map_err(|e| e.to_string())
+    };
+    let refused = prepared(&["pci"]).unwrap_err();
+    assert!(
+        refused.contains("`vfio`, which is not allowed") && refused.contains("--udev-subsystems"),
+        "{refused}"
+    );
+    assert_eq!(prepared(&["pci", "vfio"]), Ok(()));
+    assert_eq!(prepared(&["*"]), Ok(()));
+}
+
+#[test]
 fn a_usb_device_for_kubevirt_has_its_bus_and_number() {
     let machine = Machine::with_udev();
     hub(&machine, &[(1, "A1")]);

@@ -9,6 +9,7 @@ use super::{
     *,
 };
 use proptest::{collection::vec, prelude::*};
+use std::net::IpAddr;
 
 fn querier() -> Querier {
     let mut querier = Querier::new(1);
@@ -138,6 +139,64 @@ fn addresses_that_no_neighbour_has_are_never_reported() {
     // The address that has been known for longest comes first, not the lowest.
     let expected = [("192.0.2.1", false), ("10.0.0.9", true), ("10.0.0.8", true)];
     assert_eq!(found, expected.map(|(ip, on)| (ip.to_owned(), on)));
+}
+
+/// Returns whether the address of a service that `source` announces is on the link; `None` if it is never used.
+fn is_on_link(addresses: &[&str], source: &str, ip: &str) -> Option<bool> {
+    let mut querier = Querier::new(1);
+    querier.set_links(vec![link(ETH, "eth0", addresses)], ms(0));
+    querier.subscribe(1, wanted(TYPE), ms(0));
+    let mut records = service("a");
+    records[3].data = match ip.parse().unwrap() {
+        IpAddr::V4(v4) => Data::A(v4),
+        IpAddr::V6(v6) => Data::Aaaa(v6),
+    };
+    let source = format!("{source}:5353");
+    querier.receive(&from(&source, true, &response(&records)), ms(10));
+    let changes = querier.turn(ms(10)).changes;
+    let service = changes.first().and_then(|change| change.2.as_ref());
+    service.map(|service| service.addresses[0].is_on_link)
+}
+
+#[test]
+fn no_address_of_a_cloud_is_ever_used() {
+    for ip in [
+        "169.254.169.254",
+        "::ffff:169.254.169.254",
+        "169.254.170.2",
+        "169.254.170.23",
+        "169.254.20.10",
+        "100.100.100.200",
+        "168.63.129.16",
+        "fd00:ec2::254",
+        "fd00:c1::a9fe:a9fe",
+        "fd20:ce::254",
+        "fd00:42::42",
+        "fe80::a9fe:a9fe",
+    ] {
+        let addresses = ["10.0.0.1/24", "169.254.7.7/16", "fd00:ec2::1/64"];
+        assert_eq!(is_on_link(&addresses, "10.0.0.66", ip), None, "{ip}");
+    }
+}
+
+#[test]
+fn a_link_local_address_is_on_a_link_that_has_one_too() {
+    for (own, expected) in [("10.0.0.1/24", false), ("169.254.7.7/16", true)] {
+        let found = is_on_link(&[own], "169.254.3.4", "169.254.3.4");
+        assert_eq!(found, Some(expected), "{own}");
+    }
+    let v6 = is_on_link(&["10.0.0.1/24"], "10.0.0.66", "fe80::66");
+    assert_eq!(v6, Some(true));
+}
+
+#[test]
+fn no_other_host_announces_an_address_of_this_machine() {
+    let addresses = ["10.0.0.1/24", "fd00::1/64"];
+    for (source, expected) in [("10.0.0.66", None), ("10.0.0.1", Some(true))] {
+        for own in ["10.0.0.1", "fd00::1"] {
+            assert_eq!(is_on_link(&addresses, source, own), expected, "{own}");
+        }
+    }
 }
 
 proptest! {
