@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs a released Petiole on one Linux machine: the Debian package where dpkg is there, otherwise the static program and the
-# systemd units. The machine is changed only after every needed file was downloaded and has the checksum of the release.
+# systemd units. The machine is changed only after every needed file was downloaded and has the checksum of the release. Of a signed
+# release the checksums must have the signature of its publisher, if cosign is installed.
 #
 # Needs: sha256sum and awk, and curl or wget if the release is not a folder. `--help` prints the arguments.
 set -eu
@@ -11,12 +12,13 @@ usage() {
   cat <<'USAGE'
 Installs a released Petiole on one Linux machine (amd64, arm64), or upgrades it.
 
-  sh install.sh [--prefix DIR] [ADDRESS]
+  sh install.sh [--prefix DIR] [--allow-http] [ADDRESS]
   sh install.sh --uninstall [--prefix DIR]
 
-  ADDRESS        where the files of the release are: an address that begins with https:// or http://, or a folder.
+  ADDRESS        where the files of the release are: an address that begins with https://, or a folder.
                  The variable PETIOLE_URL can name it instead
   --prefix DIR   install only the program, as DIR/bin/petiole: without root, without systemd units
+  --allow-http   take an address that begins with http://, too: anyone on the way can replace the program
   --uninstall    remove what was installed; Configurations and state stay
   --help         print this text
 
@@ -59,19 +61,44 @@ said() {
 
 # ---- the release ----
 
+# The workflow whose signature a release has: .ci/standalone writes it here. Without one the release is not signed.
+signer=
+issuer=https://token.actions.githubusercontent.com
+
+download() { # FILE
+  if has curl; then
+    curl --proto "=$schemes" --proto-redir "=$schemes" --fail --silent --show-error --location --connect-timeout 20 \
+      --speed-limit 1 --speed-time 60 --retry 2 --output "$work/$1" "$address/$1" 2>"$work/said"
+    return
+  fi
+  # It has no option against that, and says where it was led.
+  wget -S -t 3 -O "$work/$1" "$address/$1" 2>"$work/said" || return
+  [ "$schemes" != https ] || ! grep -qi '^ *location: *http:' "$work/said" ||
+    die "$address/$1 leads to an address with http://, where anyone on the way can replace it. Give the address where the files are"
+}
+
 # Copies a file of the release into the temporary folder.
 fetch() { # FILE
   case $address in
-    http://* | https://*)
-      if has curl; then
-        curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1 --speed-time 60 --retry 2 \
-          --output "$work/$1" "$address/$1" 2>"$work/said"
-      else
-        wget -t 3 -O "$work/$1" "$address/$1" 2>"$work/said"
-      fi
-      ;;
+    *://*) download "$1" ;;
     *) cp "$address/$1" "$work/$1" 2>"$work/said" ;;
   esac || die "cannot read $address/$1: $(said). Check the address and the space in ${TMPDIR:-/tmp}"
+}
+
+# Compares the checksums with the publisher's signature.
+check_signature() {
+  [ -n "$signer" ] || return 0
+  if ! has cosign; then
+    warn "cosign is not installed: only the checksums are compared, which are from the same address as the files"
+    return
+  fi
+  file=$(name_of "petiole-[0-9A-Za-z.+~-]+-linux-$architecture" "program")
+  version=${file#petiole-}
+  identity=$signer@refs/tags/v${version%-linux-*}
+  fetch SHA256SUMS.sigstore.json
+  cosign verify-blob --bundle "$work/SHA256SUMS.sigstore.json" --certificate-identity "$identity" \
+    --certificate-oidc-issuer "$issuer" "$work/SHA256SUMS" >"$work/said" 2>&1 </dev/null ||
+    die "$address/SHA256SUMS has no signature of $identity: $(said). cosign 3 or newer is needed; if it is, do not use these files"
 }
 
 # Prints the name in SHA256SUMS that matches a pattern of awk.
@@ -241,11 +268,27 @@ uninstall() {
   echo "next: rm -r /etc/petiole /var/lib/akri   # Configurations and state, which were left"
 }
 
+# Refuses an address that cannot be read here, and one where anybody can answer.
+check_address() {
+  case $address in
+    '') die "no release is named. Give its address or folder as the argument, or set PETIOLE_URL" ;;
+    http://* | https://*) has curl || has wget || die "neither curl nor wget is installed. Install one, or copy the release into a folder and name it" ;;
+    *://*) die "$address is no address of a release. It must begin with https://, or be a folder" ;;
+    *) [ -d "$address" ] || die "$address is no folder. Give the folder or the address of a release" ;;
+  esac
+  case $schemes,$address in
+    https,http://*) die "anyone on the way to $address can replace the program. Give an address that begins with https://, or --allow-http" ;;
+    # It looks at no certificate.
+    https,https://*) has curl || case $(wget --help 2>&1) in *BusyBox*) die "BusyBox's wget does not check who answers. Install curl, or copy the release into a folder and name it" ;; esac ;;
+  esac
+}
+
 arguments() {
   while [ $# -gt 0 ]; do
     case $1 in
       --help | -h) usage && exit ;;
       --uninstall) action=uninstall ;;
+      --allow-http) schemes=http,https ;;
       --prefix)
         [ -n "${2:-}" ] || die "--prefix has no folder. See --help"
         prefix=$2
@@ -262,7 +305,7 @@ arguments() {
 }
 
 main() {
-  action=install prefix='' given='' address=''
+  action=install prefix='' given='' address='' schemes=https
   arguments "$@"
   case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
   [ -n "$prefix" ] || [ "$(id -u)" = 0 ] || die "without root only --prefix DIR works. Run this as root, or give --prefix ~/.local"
@@ -278,17 +321,13 @@ main() {
   fi
   address=${given:-${PETIOLE_URL:-}}
   address=${address%/}
-  case $address in
-    '') die "no release is named. Give its address or folder as the argument, or set PETIOLE_URL" ;;
-    http://* | https://*) has curl || has wget || die "neither curl nor wget is installed. Install one, or copy the release into a folder and name it" ;;
-    *://*) die "$address is no address of a release. It must begin with https:// or http://, or be a folder" ;;
-    *) [ -d "$address" ] || die "$address is no folder. Give the folder or the address of a release" ;;
-  esac
+  check_address
   for tool in sha256sum awk; do
     has "$tool" || die "$tool is not installed. Install it"
   done
   architecture=$(architecture_of_machine)
   fetch SHA256SUMS
+  check_signature
   if [ -n "$prefix" ]; then
     program=$prefix/bin/petiole
     check_owners "${program%/*}"

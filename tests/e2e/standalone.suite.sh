@@ -377,7 +377,7 @@ on_root() { # MACHINE CMD…
 # As docs/standalone.md does it. What it printed is in $SUITE/installed.
 installs() { # MACHINE good|changed [ARGUMENTS of install.sh]
   # shellcheck disable=SC2016 # expanded by the inner shell
-  on_root "$1" sh -euc 'address=$1; shift; curl -fsSL -o /run/install.sh "$address/install.sh"; sh /run/install.sh "$@" "$address"' \
+  on_root "$1" sh -euc 'address=$1; shift; curl -fsSL -o /run/install.sh "$address/install.sh"; sh /run/install.sh --allow-http "$@" "$address"' \
     - "$URL/$2" "${@:3}" >"$SUITE/installed" 2>&1
 }
 
@@ -456,9 +456,9 @@ test_install_sh_installs_the_program_for_a_user() {
   on_root user chmod 777 /run/tmp
   before=$(changes_of user)
   on_root user curl -fsSL -o /run/install.sh "$URL/good/install.sh"
-  ! cluster on user "${as_user[@]}" sh /run/install.sh "$URL/good" 2>"$SUITE/installed" || fail "a user installed a system's program"
+  ! cluster on user "${as_user[@]}" sh /run/install.sh --allow-http "$URL/good" 2>"$SUITE/installed" || fail "a user installed a system's program"
   grep -q "without root only --prefix DIR works" "$SUITE/installed" || fail "it said $(cat "$SUITE/installed")"
-  cluster on user "${as_user[@]}" sh /run/install.sh --prefix /run/home "$URL/good"
+  cluster on user "${as_user[@]}" sh /run/install.sh --allow-http --prefix /run/home "$URL/good"
   equal "the version" "$("$PETIOLE" --version)" "$(cluster on user "${as_user[@]}" /run/home/bin/petiole --version)"
   equal "the files of the machine" "$before" "$(changes_of user)"
   cluster kill user

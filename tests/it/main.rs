@@ -14,6 +14,7 @@ mod examples_parse;
 #[cfg(feature = "external")]
 mod external_handlers;
 mod install_owner;
+mod install_release;
 #[cfg(feature = "external")]
 mod isolated_handlers;
 mod kubectl_plugin;

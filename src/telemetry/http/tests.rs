@@ -2,7 +2,10 @@ use super::*;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Request, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     task::JoinSet,
