@@ -56,10 +56,14 @@ impl Failures {
         failures.is_some_and(|failures| failures.digest == broker.digest)
     }
 
-    /// Returns whether the end of this Pod was counted.
-    pub(super) fn has_counted(&self, key: &ObjectKey, uid: &str) -> bool {
-        let failures = self.brokers.get(key);
-        failures.is_some_and(|failures| failures.pod == uid)
+    /// Gives the count of this Pod's end to the Instance that owns the Pod now, which may be another than the one that owned
+    /// it then. Returns whether the end was counted.
+    pub(super) fn carry_over(&mut self, broker: &Broker, uid: &str) -> bool {
+        let failures = self.brokers.get_mut(&broker.key);
+        let counted = failures.filter(|failures| failures.pod == uid);
+        counted
+            .map(|failures| failures.instance.clone_from(&broker.instance))
+            .is_some()
     }
 
     /// Counts one more failure. Returns how long to wait after it.

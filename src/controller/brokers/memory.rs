@@ -104,7 +104,7 @@ impl Memory {
         if pod.phase == "Running" && runs_well && self.failures.is_of(&broker) {
             self.failures.forget(key);
         }
-        let is_counted = self.failures.has_counted(key, &pod.meta.uid);
+        let is_counted = self.failures.carry_over(&broker, &pod.meta.uid);
         if pod.meta.is_deleting || !pod.has_ended() || is_counted {
             return None;
         }

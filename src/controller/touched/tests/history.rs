@@ -341,6 +341,23 @@ fn two_instances_that_are_created_again_are_planned_as_in_the_whole_world() {
     holds(&events).unwrap();
 }
 
+#[test]
+fn a_failed_pod_of_another_owner_is_counted_once_when_its_first_instance_goes() {
+    let events = [
+        Event::Report(0, 0, vec![0, 2], false),
+        Event::Instance(1, 1, 3),
+        Event::Node(0, 1),
+        Event::Node(0, 1),
+        Event::Instance(0, 0, 0),
+        Event::Pod(1, 6, 0),
+        Event::Instance(2, 1, 1),
+        Event::Passes(56),
+        Event::Pod(7, 4, 2),
+        Event::Configuration(0, 0, 0),
+    ];
+    holds(&events).unwrap();
+}
+
 proptest! {
     #[test]
     fn the_touched_parts_are_planned_as_in_the_whole_world(
