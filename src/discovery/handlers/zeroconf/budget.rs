@@ -204,18 +204,19 @@ mod tests {
             device.properties.insert("TXT".to_owned(), value);
             device
         };
+        let host = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         let all = AllBytes::default();
         let mut budgets: Vec<ServiceBudget> =
             (0..100).map(|_| ServiceBudget::within(&all)).collect();
         for budget in &mut budgets {
             for n in 0..2000 {
-                budget.admit(n, device(n));
+                budget.admit(n, host(n), device(n));
             }
         }
         let bytes: usize = budgets.iter().map(|budget| budget.bytes).sum();
         assert_eq!(bytes, all.0.load(Ordering::Relaxed));
         assert!(bytes <= ALL_BYTES_MAX, "{bytes}");
-        assert!(budgets[0].bytes > BYTES_MAX - 8192 && budgets[5].bytes > 200_000);
+        assert!(budgets[0].bytes > BYTES_MAX - 16_384 && budgets[5].bytes > 200_000);
         budgets.clear();
         assert_eq!(all.0.load(Ordering::Relaxed), 0);
     }

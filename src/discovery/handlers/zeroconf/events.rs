@@ -117,7 +117,9 @@ fn hold(
 ) -> Option<Service> {
     let text = service.name.text()?;
     let holder = holders.entry(text.clone()).or_insert_with(|| name.clone());
-    (holder == name).then(|| service_of(text, service)).flatten()
+    (holder == name)
+        .then(|| service_of(text, service))
+        .flatten()
 }
 
 fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
