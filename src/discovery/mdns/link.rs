@@ -1,8 +1,13 @@
 //! Holds the state of one interface: browses, services, hosts and questions. Pure.
+pub use super::family::Family;
+
+pub(super) use super::family::Families;
+
 use super::{
     message::Kind,
     name::Name,
-    schedule::{Confirm, MISSING_MAX, Pace, Purse, Search, Series},
+    pace::{Pace, Purse},
+    schedule::{Confirm, MISSING_MAX, Search, Series},
 };
 use ipnet::IpNet;
 use std::{
@@ -66,61 +71,6 @@ impl Link {
 
 fn is_link_local_v6(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    pub fn of(ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-}
-
-/// The address families by which a question is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Families {
-    pub(super) v4: bool,
-    pub(super) v6: bool,
-}
-
-impl Families {
-    pub(super) const BOTH: Self = Self { v4: true, v6: true };
-
-    pub(super) fn add(&mut self, family: Family) {
-        match family {
-            Family::V4 => self.v4 = true,
-            Family::V6 => self.v6 = true,
-        }
-    }
-
-    pub(super) fn has(self, family: Family) -> bool {
-        match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
-        }
-    }
-
-    pub(super) fn union(self, other: Self) -> Self {
-        Self {
-            v4: self.v4 || other.v4,
-            v6: self.v6 || other.v6,
-        }
-    }
-
-    /// Returns the family that the host has used.
-    pub(super) fn first(self) -> Self {
-        Self {
-            v4: self.v4,
-            v6: !self.v4,
-        }
-    }
 }
 
 /// The source addresses of a record, each with the time of its last packet.

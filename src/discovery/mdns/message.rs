@@ -3,7 +3,7 @@
 //! hickory-proto parses the names in packets, and rejects pointers that lead nowhere or in circles. This file parses
 //! the records one by one, because an unreadable record must not make the others of its packet unusable, and because
 //! most records are of no interest.
-use super::name::Name;
+use super::{name::Name, txt::first_strings};
 use hickory_proto::{
     rr::Name as WireName,
     serialize::binary::{BinDecodable as _, BinDecoder, DecodeError},
@@ -26,8 +26,6 @@ const POINTERS_MAX: usize = 8;
 const QUESTION_BYTES: usize = 5;
 const RECORD_BYTES: usize = 11;
 const HEADER_BYTES: usize = 12;
-/// The most bytes of a TXT record. The variables that a container gets fit. Beyond it: its further strings are left out.
-pub const TXT_MAX: usize = 4352;
 const FLAG_RESPONSE: u16 = 0x8000;
 pub(super) const FLAG_TRUNCATED: u16 = 0x0200;
 const OPCODE: u16 = 0x7800;
@@ -376,20 +374,6 @@ impl Rdata<'_, '_> {
         let (name, end) = self.name_at(offset)?;
         (end == self.bytes.len()).then_some(name)
     }
-}
-
-/// Returns the strings that fit into [`TXT_MAX`] bytes.
-fn first_strings(bytes: &[u8]) -> &[u8] {
-    let mut end = bytes.len();
-    if end > TXT_MAX {
-        end = 0;
-        while let Some(next) = bytes.get(end).map(|length| end + 1 + usize::from(*length))
-            && next <= TXT_MAX
-        {
-            end = next;
-        }
-    }
-    &bytes[..end]
 }
 
 /// Returns the types of the first block of an NSEC bitmap (RFC 4034 4.1.2). RFC 6762 6.1 uses no other block.

@@ -37,11 +37,13 @@
 //! - Lost services are searched for every 1.5 s for two minutes before the intervals grow, because an outage of a
 //!   minute must not cost another minute.
 pub mod cache;
+pub mod family;
 pub mod interfaces;
 pub mod link;
 pub mod message;
 pub mod name;
 mod network;
+pub mod pace;
 pub mod process;
 pub mod querier;
 pub mod query;
@@ -49,3 +51,4 @@ pub mod schedule;
 pub mod trace;
 mod traffic;
 mod turns;
+mod txt;

@@ -1,5 +1,5 @@
 //! The lifetime of one record. Pure.
-use super::super::schedule::{HELD_FOR, REPEATED_AFTER};
+use super::super::{pace::HELD_FOR, schedule::REPEATED_AFTER};
 use std::{net::IpAddr, time::Duration};
 
 /// The time for which a withdrawn or replaced record stays (RFC 6762 10.1 and 10.2), and a record without a pointer.
