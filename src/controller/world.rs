@@ -285,13 +285,13 @@ async fn join(
 
 impl Parts {
     fn now(&mut self) -> Option<World> {
-        let configurations = taken(&mut self.configurations);
-        let instances = taken(&mut self.instances);
-        let nodes = taken(&mut self.nodes);
-        let node_devices = taken(&mut self.node_devices);
-        let pods = taken(&mut self.pods);
-        let jobs = taken(&mut self.jobs);
-        let services = taken(&mut self.services);
+        let configurations = self.configurations.borrow_and_update().clone();
+        let instances = self.instances.borrow_and_update().clone();
+        let nodes = self.nodes.borrow_and_update().clone();
+        let node_devices = self.node_devices.borrow_and_update().clone();
+        let pods = self.pods.borrow_and_update().clone();
+        let jobs = self.jobs.borrow_and_update().clone();
+        let services = self.services.borrow_and_update().clone();
         let configurations = configurations?;
         Some(World {
             unreadable: unreadable(&configurations),
@@ -321,10 +321,6 @@ fn unreadable(
     });
     let unreadable = configurations.unreadable.clone().into_iter();
     unreadable.chain(left_out).collect()
-}
-
-fn taken<T, Name>(set: &mut channel::Receiver<Set<T, Name>>) -> Option<Arc<Objects<T, Name>>> {
-    set.borrow_and_update().clone()
 }
 
 /// Returns the object without the managed fields of server-side apply, which are larger than the rest.

@@ -2,7 +2,7 @@
 //! here that write down how they were called.
 use crate::pages::page::root;
 use std::{
-    env, fs,
+    fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -59,15 +59,12 @@ impl Machine {
 
     /// Runs the release's own script.
     fn install(&self, arguments: &[&str]) -> Output {
-        let path = format!(
-            "{}:{}",
-            self.path("bin").display(),
-            env::var("PATH").unwrap()
-        );
         let mut command = Command::new("sh");
+        command.args(["-c", r#"PATH=$0:$PATH exec sh "$@""#]);
+        command.arg(self.path("bin"));
         command.arg(self.path("release/install.sh"));
         command.arg("--prefix").arg(self.path("home"));
-        command.args(arguments).env("PATH", path);
+        command.args(arguments);
         command.env_remove("PETIOLE_URL").output().unwrap()
     }
 

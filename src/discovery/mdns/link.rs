@@ -232,7 +232,7 @@ impl Host {
         let is_missing = |family| {
             let is_denied = self.has_no.get(&family).is_some_and(|until| *until > now);
             let is_over = is_denied || sent >= OTHER_FAMILY_ASKED;
-            !known.has(family) && !(is_reached && is_over)
+            !(known.has(family) || is_reached && is_over)
         };
         Families {
             v4: is_missing(Family::V4),

@@ -38,6 +38,7 @@
 //!   minute must not cost another minute.
 pub mod cache;
 pub mod family;
+mod host_links;
 pub mod interfaces;
 pub mod link;
 pub mod message;

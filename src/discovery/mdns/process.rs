@@ -3,6 +3,7 @@
 //! The task begins with the first subscription and ends with the last one. The subscriptions are a table under a lock,
 //! which the task compares with its own. Its results are published as whole maps over a `watch`.
 use super::{
+    host_links,
     interfaces::Interfaces,
     network::{self, Network},
     querier::{Change, Found, PACKET_STEPS_MAX, Querier, Turn, Wanted},
@@ -244,7 +245,7 @@ impl Running {
                 true => INTERFACE_CHECK,
                 false => INTERFACE_CHECK_POLLED,
             };
-        match network::links() {
+        match host_links::links() {
             Ok(mut links) => {
                 let is_wanted = |interfaces: &Interfaces, name: &str| interfaces.uses(name);
                 links.retain(|link| {

@@ -273,11 +273,17 @@ mod tests {
         let text = "cam v1.2._t._tcp.local.";
         let mut known = Known::new(usize::MAX);
         let mut told = |services: &[_]| story(known.events(&found(services)));
-        assert_eq!(told(&[camera.clone()]), [format!("{text} at 554")]);
+        assert_eq!(
+            told(std::slice::from_ref(&camera)),
+            [format!("{text} at 554")]
+        );
         assert_eq!(told(&[camera.clone(), forged.clone()]), [""; 0]);
-        assert_eq!(told(&[camera.clone()]), [""; 0]);
+        assert_eq!(told(std::slice::from_ref(&camera)), [""; 0]);
         assert_eq!(told(&[camera.clone(), forged.clone()]), [""; 0]);
-        assert_eq!(told(&[forged.clone()]), [format!("{text} at 666")]);
+        assert_eq!(
+            told(std::slice::from_ref(&forged)),
+            [format!("{text} at 666")]
+        );
         assert_eq!(told(&[camera, forged]), [""; 0]);
         assert_eq!(told(&[]), [format!("{text} gone")]);
     }

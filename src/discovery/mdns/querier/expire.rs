@@ -44,7 +44,9 @@ impl Querier {
                 let purse = match &data {
                     Data::Ptr(target) => Some(state.purse_of(target, source)),
                     Data::A(_) | Data::Aaaa(_) => state.purse_of_host(&key.name),
-                    _ => Some(state.purse_of(&key.name, source)),
+                    Data::Srv { .. } | Data::Txt(_) | Data::Nsec(_) => {
+                        Some(state.purse_of(&key.name, source))
+                    }
                 };
                 state.ask_again(&key.name, key.kind, purse.unwrap_or(Purse::Of(source)));
                 state.look_at(now);

@@ -39,9 +39,11 @@ fn what_is_planned_in_one_turn_is_bounded_in_bytes_whatever_is_found() {
     fixture.see_devices(devices("a", 1000), true);
     fixture.add("dam", devices("b", 1000));
     let bytes = |changes: &[InstanceChange]| -> usize {
-        let created = changes.iter().map(|change| match change {
-            InstanceChange::Create(instance) => text_bytes(&instance.spec.broker_properties),
-            other => panic!("{other:?}"),
+        let created = changes.iter().map(|change| {
+            let InstanceChange::Create(instance) = change else {
+                panic!("{change:?}");
+            };
+            text_bytes(&instance.spec.broker_properties)
         });
         created.sum()
     };

@@ -81,6 +81,14 @@ fn addresses(count: u8) -> Vec<u8> {
 fn packets_of_a_wrong_form_link_or_port_count_for_nothing() {
     let off_link = packet("192.0.2.7", b"\0\0\x84\0\0\0\0\0\0\0\0\0");
     let near = packet("10.9.0.7", off_link.bytes);
+    let unicast = |packet| Packet {
+        is_multicast: false,
+        ..packet
+    };
+    let from_another_port = Packet {
+        source: "10.9.0.7:4000".parse().unwrap(),
+        ..near
+    };
     let wrong = [
         ("short", packet("10.9.0.7", b"?"), Ignored::Malformed),
         (
@@ -98,38 +106,14 @@ fn packets_of_a_wrong_form_link_or_port_count_for_nothing() {
             packet("10.9.0.7", b"\0\0\x84\0\0\0\xff\0\0\0\0\0"),
             Ignored::Malformed,
         ),
-        (
-            "off link",
-            Packet {
-                is_multicast: false,
-                ..off_link
-            },
-            Ignored::OffLink,
-        ),
-        (
-            "port",
-            Packet {
-                source: "10.9.0.7:4000".parse().unwrap(),
-                ..near
-            },
-            Ignored::SourcePort,
-        ),
+        ("off link", unicast(off_link), Ignored::OffLink),
+        ("port", from_another_port, Ignored::SourcePort),
         (
             "query",
-            Packet {
-                is_multicast: false,
-                ..packet("10.9.0.7", &[0; 12])
-            },
+            unicast(packet("10.9.0.7", &[0; 12])),
             Ignored::OtherQuery,
         ),
-        (
-            "unasked",
-            Packet {
-                is_multicast: false,
-                ..near
-            },
-            Ignored::Unasked,
-        ),
+        ("unasked", unicast(near), Ignored::Unasked),
     ];
     for (what, packet, reason) in wrong {
         let mut querier = querier();
