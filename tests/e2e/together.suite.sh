@@ -1,0 +1,263 @@
+# Everything at its bound at the same time, on a cluster whose Pods have the chart's limits: four tenants who write the
+# largest and the most Configurations that the schema and the policies let in, and four hostile hosts on the LAN, beside
+# four honest hosts. Nothing restarts, every honest device is healthy at every look, new ones are found, Pods get devices,
+# and the agents answer. All that is hostile ends by itself.
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+# How long tenants and hosts go on, in seconds.
+LASTS=${TOGETHER_SECONDS:-120}
+# The most bytes of an object that etcd takes, less what the API server adds.
+OBJECT_MAX=1500000
+
+set_up() {
+  up_with_images
+  install
+  local n address
+  for n in 1 2 3 4; do
+    address=$(cluster device "honest-$n" | tail -n 1)
+    mkfifo "$SUITE/responder-$n"
+    # shellcheck disable=SC2094 # it reads and holds the pipe
+    begin "responder-$n" "honest-$n" sh -c "exec python3 -u '$E2E/responder.py' $address <>'$SUITE/responder-$n'"
+    cluster device "evil-$n"
+    # Who writes Configurations, and may create Pods. Nothing else.
+    kubectl create namespace "tenant-$n"
+    kubectl -n "tenant-$n" create rolebinding devices --clusterrole petiole-edit --user "tenant-$n"
+    kubectl -n "tenant-$n" create rolebinding pods --clusterrole edit --user "tenant-$n"
+  done
+  # The source addresses of a host that has many.
+  cluster on evil-2 ip route add local 203.0.112.0/21 dev lo
+  # The address of an honest host, in whose name it sends, too.
+  cluster on evil-2 ip route add local 198.51.100.101 dev lo
+  kubectl get crds -o json >"$SUITE/definitions"
+}
+
+respond() { # HOST COMMAND…
+  echo "${*:2}" >"$SUITE/responder-$1"
+}
+
+# ---- tenants ----
+
+# write TENANT: creates the objects on standard input, as that tenant. What is refused is counted, and no failure.
+write() {
+  cluster kubectl --request-timeout=60s --as "tenant-$1" -n "tenant-$1" create -f - >>"$SUITE/log/tenant-$1" 2>&1 || true
+}
+
+# A Configuration with every field at its bound, or at what the bound of the whole leaves of it.
+at_bounds() { # TENANT NAME [OPTIONS of at_bounds.py]
+  python3 "$E2E/at_bounds.py" Configuration "tenant-$1" "$2" .nodeSelector=null ".resourceName=\"akri.sh/$2\"" \
+    ".discoveryHandler.discoveryProperties[].valueFrom=null" .instanceServiceSpec=null .configurationServiceSpec=null "${@:3}" <"$SUITE/definitions"
+}
+
+# many TENANT NAME COUNT [OPTIONS]: the same, of a handler that finds as many devices.
+many() {
+  at_bounds "$1" "$2" .discoveryHandler.name='"debugEcho"' \
+    ".discoveryHandler.discoveryDetails=\"descriptions: [$(seq -f d%g -s, "$3")]\"" "${@:4}"
+}
+
+# The same object with ever fewer bytes: the largest that is let in is among them.
+SIZES="$OBJECT_MAX 530000 260000 64000 32000"
+
+# One Configuration of as many properties and devices as it may have.
+tenant_1() {
+  local bytes
+  for bytes in $SIZES; do
+    many 1 "wide-$bytes" 1000 bytes="$bytes" .brokerSpec=null | write 1
+  done
+}
+
+# Pods' specs of very many values.
+tenant_2() {
+  local bytes n
+  for bytes in $SIZES; do
+    for n in $(seq 12); do
+      many 2 "spec-$bytes-$n" 1 bytes="$bytes" free=$((bytes * 4 / 10)) .brokerSpec.brokerJobSpec=null \
+        .discoveryHandler.discoveryProperties=null .brokerProperties=null | write 2
+    done
+  done
+}
+
+# Very many Configurations, of which most are refused by the agents, and many large texts.
+tenant_3() {
+  local bytes n
+  for n in $(seq 1600); do
+    printf '{"apiVersion":"akri.sh/v0","kind":"Configuration","metadata":{"name":"refused-%s"},"spec":{"discoveryHandler":{"name":"none-%s"}}}\n' "$n" "$n"
+  done | write 3
+  for bytes in $SIZES; do
+    for n in $(seq 16); do
+      at_bounds 3 "text-$bytes-$n" bytes="$bytes" .brokerSpec=null .discoveryHandler.name='"zeroconf"' | write 3
+    done
+  done
+}
+
+# Expressions that are slow to match, all Instances of a node, and Pods whose environment is as large as it may be.
+tenant_4() {
+  local n bytes
+  for n in $(seq 100); do
+    jq -nc --arg n "$n" '{apiVersion: "akri.sh/v0", kind: "Configuration", metadata: {name: "slow-\($n)"}, spec: {discoveryHandler: {name: "zeroconf",
+      discoveryDetails: "kind: _rtsp._tcp\nfilter:\n  name: {regex: \".{0,3000}Z\"}\n"}}}'
+  done | write 4
+  for bytes in $SIZES; do
+    many 4 "environment-$bytes" 1 bytes="$bytes" .brokerSpec=null | write 4
+    for n in 1 2 3; do
+      jq -nc --arg name "environment-$bytes-$n" --arg resource "akri.sh/environment-$bytes" '{apiVersion: "v1", kind: "Pod", metadata: {name: $name}, spec: {
+        terminationGracePeriodSeconds: 0, nodeName: "node-2", containers: [{name: "main", image: "docker.io/library/busybox:stable",
+        command: ["/bin/sh", "-c", "exec sleep 2147483647"], resources: {limits: {($resource): "1"}}}]}}'
+    done | write 4
+  done
+  many 4 all 1000 bytes=64000 .brokerSpec=null .brokerProperties=null | write 4
+}
+
+# ---- hosts ----
+
+evil() { # HOST ARGS… of hostile.py
+  cluster on "evil-$1" python3 "$E2E/hostile.py" "${@:2}" >>"$SUITE/log/evil-$1" 2>&1
+}
+
+host_1() {
+  evil 1 questions _rtsp._tcp cam-1 40 $((LASTS / 3))
+  evil 1 chains 40 $((LASTS / 3))
+  evil 1 addresses cam-1.local 40 $((LASTS / 3))
+}
+
+host_2() {
+  evil 2 sources 203.0.112.0/21 224.0.0.251 10000 $((LASTS / 2))
+  evil 2 sources 198.51.100.101/32 224.0.0.251 2500 $((LASTS / 2))
+}
+
+host_3() {
+  evil 3 bytes _rtsp._tcp "$LASTS"
+}
+
+host_4() {
+  local node
+  for node in 1 2; do evil 4 confirm cam-2 _rtsp._tcp "198.51.100.1$node" 5 "$LASTS" & done
+  evil 4 announce cam-3 198.51.100.9 only=PTR ttl=0 seconds="$LASTS"
+  wait
+}
+
+# ---- looks ----
+
+# A line for each look, while the file `looking` exists: what is not as it should be, or `ok`.
+look() {
+  local said
+  while [ -e "$SUITE/looking" ]; do
+    if said=$(honest_devices); then
+      [ "$said" = "$HONEST" ] && echo ok || echo "$(date -u +%T) healthy are only: $said"
+    else
+      echo "$(date -u +%T) unanswered"
+    fi
+    sleep 1
+  done >"$SUITE/looks"
+}
+
+HONEST="cam-1 cam-2 cam-3 cam-4"
+
+honest_devices() { # those that are healthy on both nodes
+  kubectl get instances.akri.sh -o json | jq -r '[.items[]
+    | select((.spec.nodes | length) == 2 and all(.status.nodes[]?; .health == "Healthy"))
+    | .spec.brokerProperties.AKRI_ZEROCONF_DEVICE_NAME // empty | select(startswith("cam-"))] | sort | join(" ")'
+}
+
+all_are_healthy() {
+  [ "$(honest_devices)" = "$HONEST" ]
+}
+
+# How long each answer of an agent's /healthz took, in seconds, a line each. One that does not come counts as 10.
+ask_health() { # NODE
+  while [ -e "$SUITE/looking" ]; do
+    cluster on "$1" curl -sf -o /dev/null -m 10 -w '%{time_total}\n' http://127.0.0.1:9170/healthz || echo 10
+    sleep 0.5
+  done >"$SUITE/health-$1"
+}
+
+p99() { # FILE
+  sort -n "$1" | awk '{ all[NR] = $1 } END { print all[int(NR * 0.99 + 0.5)] }'
+}
+
+# The longest of the bounds of a histogram below which 99 of 100 calls were.
+allocate_p99() { # NODE
+  cluster on "$1" curl -s -m 10 http://127.0.0.1:9170/metrics | awk -F'[" ]' '
+    /^petiole_allocate_duration_seconds_bucket/ { bound[++n] = $2; count[n] = $NF }
+    END { for (i = 1; i <= n; i++) if (count[n] && count[i] >= 0.99 * count[n]) { print bound[i] " (" count[n] " calls)"; exit } }'
+}
+
+# NAME RESTARTS, of each Pod of ours.
+restarts() {
+  kubectl -n petiole get pods -o json | jq -r '.items[] | "\(.metadata.name) \(.status.containerStatuses[0].restartCount)"' | sort
+}
+
+# The most memory that the cgroup of each Pod of ours had, in MB.
+memory_peaks() {
+  local name uid
+  kubectl -n petiole get pods -o json | jq -r '.items[] | "\(.metadata.name) \(.metadata.uid)"' | while read -r name uid; do
+    echo "$name $(find /sys/fs/cgroup -path "*pod$uid*" \( -name memory.max_usage_in_bytes -o -name memory.peak \) -exec cat {} + 2>/dev/null |
+      sort -n | tail -n 1 | awk '{ printf "%.0f", $1 / 1e6 }') MB"
+  done
+}
+
+is_on_both() { # SERVICE
+  local instance
+  instance=$(instance_of "$1") && is_on "$instance" node-1 node-2
+}
+
+test_tenants_and_hosts_at_all_bounds_at_once_stop_nobody() {
+  local n began pids=() before pod
+  configure honest "kind: _rtsp._tcp" "capacity: 10, gracePeriodSeconds: 60"
+  for n in 1 2 3 4; do respond "$n" set "cam-$n" _rtsp._tcp 554 "number=$n"; done
+  within 20 "the honest devices are healthy on both nodes" all_are_healthy
+  before=$(restarts)
+  memory_peaks | sed 's/^/note: memory before: /'
+  : >"$SUITE/looking"
+  look &
+  pids+=($!)
+  for n in 1 2; do ask_health "node-$n" & pids+=($!); done
+  began=$EPOCHREALTIME
+  for n in 1 2 3 4; do
+    "tenant_$n" &
+    pids+=($!)
+    "host_$n" &
+    pids+=($!)
+  done
+  n=0
+  while awk "BEGIN { exit !($(since "$began") < $LASTS) }"; do
+    n=$((n + 1))
+    respond $((n % 4 + 1)) set "new-$n" _rtsp._tcp $((600 + n))
+    finds_within 10 "new-$n"
+    pod "ask-$n" "node-$((n % 2 + 1))" honest
+    runs_within 60 "ask-$n"
+    sleep 10
+  done
+  rm "$SUITE/looking"
+  wait "${pids[@]}"
+  figures
+  equal "the restarts of Petiole's Pods" "$before" "$(restarts)"
+  within 10 "the honest devices are healthy at the end" all_are_healthy
+  [ ! -s "$SUITE/late" ] || fail "$(cat "$SUITE/late")"
+  if grep healthy "$SUITE/looks"; then fail "a honest device was not healthy at a look"; fi
+}
+
+# What is late is noted, and the rest goes on: all figures are of one run.
+finds_within() { # SECONDS SERVICE
+  (within "$1" "$2 is found" is_on_both "$2" && note "$2 found: $TOOK s") || echo "$2 was not found within $1 s" >>"$SUITE/late"
+}
+
+runs_within() { # SECONDS POD
+  (within "$1" "$2 runs" is_running "$2" && note "$2 runs: $TOOK s") || echo "$2 does not run after $1 s" >>"$SUITE/late"
+}
+
+figures() {
+  local n
+  note "looks: $(grep -c ok "$SUITE/looks") all healthy, $(grep -c healthy "$SUITE/looks") not, $(grep -c unanswered "$SUITE/looks") unanswered"
+  for n in 1 2; do
+    note "/healthz of node-$n: p99 $(p99 "$SUITE/health-node-$n") s, longest $(sort -n "$SUITE/health-node-$n" | tail -n 1) s, $(wc -l <"$SUITE/health-node-$n") answers"
+    note "Allocate of node-$n: p99 at most $(allocate_p99 "node-$n") s"
+  done
+  memory_peaks | sed 's/^/note: memory peak: /'
+  restarts | sed 's/^/note: restarts: /'
+  for n in 1 2 3 4; do
+    note "tenant-$n: $(grep -c created "$SUITE/log/tenant-$n") objects created, $(grep -ci error "$SUITE/log/tenant-$n") refused"
+    note "evil-$n: $(paste -sd';' "$SUITE/log/evil-$n")"
+  done
+}
