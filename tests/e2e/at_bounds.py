@@ -32,7 +32,8 @@ class Bounds:
         if kind == "object":
             return self.map(schema, path) if "additionalProperties" in schema else self.object(schema, path, n)
         if kind == "array":
-            return [self.value(schema["items"], path + "[]", n) for n in range(schema.get("maxItems", 1))]
+            count = 1 if "[]" in path else schema.get("maxItems", 1)  # a list within a list would be their product
+            return [self.value(schema["items"], path + "[]", n) for n in range(count)]
         if kind == "string":
             return self.text(schema, n)
         return True if kind == "boolean" else int(schema.get("maximum", 1))

@@ -44,6 +44,8 @@ MAY = [
     ("agent", "own instance", "spec.deviceUsage", "removed", "its own slots"),
     ("agent", "own report", "spec.configurations*", "*", "what its own node sees; the controller takes of it the node's own slots"),
     ("new agent", "new report", "spec.configurations*", "*", "what its own node sees; the controller takes of it the node's own slots"),
+    ("agent", "own report", "spec.leftOut.*", "*", "why its own node leaves out Configurations, which is reported in its name"),
+    ("new agent", "new report", "spec.leftOut.*", "*", "why its own node leaves out Configurations, which is reported in its name"),
     ("agent", "new event", "*", "*", "Events in its own node's name say anything"),
     ("controller", "configuration", "metadata.finalizers", "removed", "Akri's finalizers"),
     ("controller", "configuration status", "status.*", "*", "the status is the controller's"),

@@ -371,9 +371,9 @@ node_status() {
     may "publish its capacity" $own --type json \
       -p '[{"op":"add","path":"/status/capacity/akri.sh~1stolen-1","value":"2"},{"op":"add","path":"/status/allocatable/akri.sh~1stolen-1","value":"2"}]'
     may "change its capacity" $own --type json \
-      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"2"},{"op":"replace","path":"/status/capacity/akri.sh~1stolen-1","value":"0"}]'
+      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"2"},{"op":"replace","path":"/status/capacity/akri.sh~1stolen-1","value":"10000"}]'
     may "tidy its capacity" $own --type json \
-      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"0"},{"op":"remove","path":"/status/capacity/akri.sh~1stolen-1"},{"op":"remove","path":"/status/allocatable/akri.sh~1stolen-1"}]'
+      -p '[{"op":"test","path":"/status/capacity/akri.sh~1stolen-1","value":"10k"},{"op":"remove","path":"/status/capacity/akri.sh~1stolen-1"},{"op":"remove","path":"/status/allocatable/akri.sh~1stolen-1"}]'
     may_not "publish for another node" "own Node" $other --type json \
       -p '[{"op":"add","path":"/status/capacity/akri.sh~1stolen-1","value":"2"}]'
     may_not "change cpu" "resourcePrefixes" $own --type merge -p '{"status":{"capacity":{"cpu":"1000"}}}'

@@ -127,7 +127,7 @@ host_2() {
 }
 
 host_3() {
-  evil 3 bytes _rtsp._tcp "$LASTS"
+  evil 3 filling _rtsp._tcp "$LASTS"
 }
 
 host_4() {
