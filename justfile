@@ -149,12 +149,13 @@ e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
 
-# What takes too long for CI: all mDNS libraries on one LAN for SECONDS, the limits of a release build against a hostile host, a soak
+# What takes too long for CI: all mDNS libraries on one LAN for SECONDS, a release build against a hostile host, all bounds together, a soak
 e2e-long seconds="1000": image
     cargo build --locked
     cargo build --locked --release
     MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
     PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
+    TOGETHER_SECONDS=120 tests/e2e/run together:
     tests/e2e/soak {{ seconds }}
 
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
