@@ -123,25 +123,32 @@ fn bytes_of(fields: &Fields<'_>) -> usize {
     all.map(|(key, value)| key.len() + value.get().len()).sum()
 }
 
+/// The names of a kind of object, which a wrapper has of the object in it.
+macro_rules! names_of {
+    ($kind:ident) => {
+        type DynamicType = $kind::DynamicType;
+        type Scope = $kind::Scope;
+
+        fn kind(dt: &$kind::DynamicType) -> Cow<'_, str> {
+            $kind::kind(dt)
+        }
+
+        fn group(dt: &$kind::DynamicType) -> Cow<'_, str> {
+            $kind::group(dt)
+        }
+
+        fn version(dt: &$kind::DynamicType) -> Cow<'_, str> {
+            $kind::version(dt)
+        }
+
+        fn plural(dt: &$kind::DynamicType) -> Cow<'_, str> {
+            $kind::plural(dt)
+        }
+    };
+}
+
 impl<K: Resource, const FOR_AGENTS: bool> Resource for Bounded<K, FOR_AGENTS> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
+    names_of!(K);
 
     fn meta(&self) -> &ObjectMeta {
         self.object.meta()
@@ -153,24 +160,7 @@ impl<K: Resource, const FOR_AGENTS: bool> Resource for Bounded<K, FOR_AGENTS> {
 }
 
 impl<K: Resource> Resource for Read<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
+    names_of!(K);
 
     fn meta(&self) -> &ObjectMeta {
         self.0.as_ref().map_or_else(|e| &e.metadata, K::meta)

@@ -78,7 +78,7 @@ impl Turn {
 pub struct Claim<'a, K, T> {
     pub key: &'a K,
     pub namespace: &'a str,
-    /// Whoever was there first comes first within a namespace.
+    /// The age of the object. The older of two in one namespace comes first.
     pub since: T,
     pub bytes: usize,
 }

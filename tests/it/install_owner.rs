@@ -1,4 +1,4 @@
-//! Where `install.sh` writes as root. tests/e2e/standalone.suite.sh installs real releases.
+//! Tests that `install.sh` writes as root only where no other user can. tests/e2e/standalone.suite.sh installs real releases.
 use crate::pages::page::root;
 use nix::unistd::geteuid;
 use std::{

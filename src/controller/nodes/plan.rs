@@ -66,7 +66,7 @@ pub(crate) enum Action {
         resource_version: String,
         /// The Configuration that must be gone.
         orphan_of: Option<ConfigurationKey>,
-        /// What is done and why, for the log.
+        /// The reason of the deletion, for the log.
         why: &'static str,
     },
     /// Deletes the NodeDevices of a lost node. Its agent, if it lives, creates them again.

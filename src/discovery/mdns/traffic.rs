@@ -29,7 +29,7 @@ const BYTES_OF_STEP: usize = 8;
 const ROWS: usize = 4;
 const COLUMNS: usize = 8192;
 
-/// What is known of the source of a packet.
+/// How far the source of a packet is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Standing {
     /// It answers for a service that has an Instance.

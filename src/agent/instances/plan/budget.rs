@@ -12,11 +12,11 @@ use std::time::Duration;
 /// The time until the next plan if this one had no room for all changes.
 const NEXT_TURN: Duration = Duration::from_millis(100);
 
-/// What is left of Instances and of the bytes of their properties; it is below zero if there are too many.
+/// The number of Instances and the bytes of their properties that are left; each is below zero if there are too many.
 pub(super) struct InstanceBudget {
     count: i64,
     bytes: i64,
-    /// What may be written of changes and descriptions in this turn.
+    /// The bytes of changes and descriptions that this turn may write.
     pub(super) turn: Turn,
 }
 

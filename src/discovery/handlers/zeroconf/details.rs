@@ -36,9 +36,9 @@ const VERIFY_INTERVAL_MIN: u64 = 5;
 /// (`BadDiscoveryDetails`).
 const VERIFY_INTERVAL_MAX: u64 = 3600;
 
-/// The most steps of a turn in which changes of services are taken over, and the steps that a service takes without filters.
-/// With 17 ns a step a turn takes up to 4 ms.
+/// The most steps of a turn in which changes of services are taken over. A turn takes up to 4 ms, with 17 ns a step.
 const TURN_STEPS: usize = 250_000;
+/// The steps that a service takes without filters.
 const SERVICE_STEPS: usize = 2_500;
 
 /// The services that a Configuration selects, and the way to browse for them.
