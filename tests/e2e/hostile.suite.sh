@@ -214,9 +214,10 @@ under_attack() { # CLAIM WORDS…
   begin probes edge bash -c "while :; do curl -s -o /dev/null -w '%{time_total}\n' 'http://$METRICS/healthz'; sleep 0.2; done"
   sleep "$((ATTACK / 2))"
   responder set "new $1" _rtsp._tcp 556
-  within 10 "during $claim a new service is found" is_healthy "new $1"
+  # A debug build is a tenth as fast, and other suites run beside it.
+  within "$([ -n "$OPTIMISED" ] && echo 10 || echo 60)" "during $claim a new service is found" is_healthy "new $1"
   found=$TOOK
-  within "$((ATTACK + 5))" "$claim ends" grep -q "packets in" "$SUITE/log/attack"
+  within "$((ATTACK + 20))" "$claim ends" grep -q "packets in" "$SUITE/log/attack"
   times=$(sort -n "$SUITE/log/probes" | awk '{ a[NR] = $1 } END { print a[int(NR * 0.99 + 0.5)] * 1000 }')
   note "$claim: $(tail -n 1 "$SUITE/log/attack"), a new service after $found s"
   at_most "processor time during $claim" 25 % "$((($(processor_time_of_agent) - before) / ATTACK))"
