@@ -21,16 +21,11 @@ set_up() {
   cluster on evil ip -6 addr add 2001:db8:1::66/64 dev eth0 nodad
   cluster on edge ip -6 addr add 2001:db8:1::2/64 dev eth0 nodad
   cluster on evil ip addr add 203.0.113.5/32 dev lo
-  local address
-  address=$(cluster device honest)
-  mkfifo "$SUITE/responder"
-  # shellcheck disable=SC2094 # it reads and holds the pipe
-  begin responder honest sh -c "exec python3 -u '$E2E/responder.py' $address <>'$SUITE/responder'"
-  within 10 "the responder is there" grep -q ready "$SUITE/log/responder"
+  begin_responder responder honest "$(cluster device honest)"
 }
 
 responder() {
-  echo "$*" >"$SUITE/responder"
+  respond_as responder "$@"
 }
 
 evil() {
@@ -207,15 +202,14 @@ test_a_flood_costs_little_and_hides_no_service() {
 
 # The honest service stays, the agent costs little, and a new service is found, while WORDS… of hostile.py run.
 under_attack() { # CLAIM WORDS…
-  local claim=$1 before times found
+  local claim=$1 new=new-$2-$RANDOM before times found
   shift
   before=$(processor_time_of_agent)
   begin attack evil python3 "$E2E/hostile.py" "$@" "$ATTACK"
   begin probes edge bash -c "while :; do curl -s -o /dev/null -w '%{time_total}\n' 'http://$METRICS/healthz'; sleep 0.2; done"
   sleep "$((ATTACK / 2))"
-  responder set "new $1" _rtsp._tcp 556
-  # A debug build is a tenth as fast, and other suites run beside it.
-  within "$([ -n "$OPTIMISED" ] && echo 10 || echo 60)" "during $claim a new service is found" is_healthy "new $1"
+  responder set "$new" _rtsp._tcp 556
+  within 10 "during $claim a new service is found" is_healthy "$new"
   found=$TOOK
   within "$((ATTACK + 20))" "$claim ends" grep -q "packets in" "$SUITE/log/attack"
   times=$(sort -n "$SUITE/log/probes" | awk '{ a[NR] = $1 } END { print a[int(NR * 0.99 + 0.5)] * 1000 }')
@@ -226,7 +220,7 @@ under_attack() { # CLAIM WORDS…
   is_the_same
   stop probes
   rm "$SUITE/log/attack" "$SUITE/log/probes" "$SUITE/pid/attack"
-  responder gone "new $1"
+  responder gone "$new"
 }
 
 test_packets_without_end_hide_no_service_and_stop_no_agent() {

@@ -72,6 +72,19 @@ begin() {
   cut -d' ' -f1 "/proc/$entered/task/$entered/children" >"$SUITE/pid/$name"
 }
 
+# begin_responder NAME MACHINE ADDRESS: responder.py, which does what `respond_as NAME COMMAND…` says.
+begin_responder() {
+  mkfifo "$SUITE/$1"
+  begin "$1" "$2" sh -c "exec python3 -u '$E2E/responder.py' $3 <>'$SUITE/$1'"
+  within 10 "the responder is there" grep -q ready "$SUITE/log/$1"
+}
+
+respond_as() { # NAME COMMAND…
+  # A pipe whose reader has ended would be waited for without end.
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  timeout 10 sh -c 'echo "$2" >"$1"' - "$SUITE/$1" "${*:2}" || fail "$1 has ended: $(tail -n 1 "$SUITE/log/$1")"
+}
+
 # stop NAME [SIGNAL]: only what `begin` began; nothing if it has ended.
 stop() {
   local pid

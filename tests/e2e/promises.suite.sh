@@ -10,16 +10,11 @@ set_up() {
   install
   cluster avahi camera
   command -v python3 >/dev/null || apt-get install -y -qq --no-install-recommends python3 >/dev/null
-  local address
-  address=$(cluster device mover | tail -n 1)
-  mkfifo "$SUITE/responder"
-  # The writing end stays open as long as this machine's shell does: see `respond`.
-  begin responder mover sh -c "python3 -u '$E2E/responder.py' $address <>'$SUITE/responder'"
-  within 10 "the responder is there" grep -q ready "$SUITE/log/responder"
+  begin_responder responder mover "$(cluster device mover | tail -n 1)"
 }
 
 respond() { # COMMAND…
-  echo "$*" >"$SUITE/responder"
+  respond_as responder "$@"
 }
 
 usage_of() { # INSTANCE

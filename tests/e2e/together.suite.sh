@@ -19,9 +19,7 @@ set_up() {
   local n address
   for n in 1 2 3 4; do
     address=$(cluster device "honest-$n" | tail -n 1)
-    mkfifo "$SUITE/responder-$n"
-    # shellcheck disable=SC2094 # it reads and holds the pipe
-    begin "responder-$n" "honest-$n" sh -c "exec python3 -u '$E2E/responder.py' $address <>'$SUITE/responder-$n'"
+    begin_responder "responder-$n" "honest-$n" "$address"
     cluster device "evil-$n"
     # Who writes Configurations, and may create Pods. Nothing else.
     kubectl create namespace "tenant-$n"
@@ -36,7 +34,7 @@ set_up() {
 }
 
 respond() { # HOST COMMAND…
-  echo "${*:2}" >"$SUITE/responder-$1"
+  respond_as "responder-$1" "${@:2}"
 }
 
 # ---- tenants ----
