@@ -171,6 +171,8 @@ def sources(network, address, rate, seconds):
         to = (address, PORT)
     else:
         out.setsockopt(level, socket.IPV6_MULTICAST_HOPS, 255)
+        # IPV6_FREEBIND, which Python does not name: a source need not be an address of this host.
+        out.setsockopt(level, 78, 1)
         control = [(level, socket.IPV6_PKTINFO, struct.pack("=16sI", net[n].packed, index)) for n in range(min(2048, net.num_addresses))]
         to = (address, PORT, 0, index)
     packets = [response([record([b"h%d" % n, b"local"], A, CLASS_IN, 120, bytes([198, 51, n // 256, n % 256]))]) for n in range(2048)]

@@ -2,7 +2,7 @@
 //!
 //! At every step:
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
-//!   longer than the release time were given away, while its containers ran on.
+//!   longer than the release time were given away, while its containers ran on or waited to start.
 //! - The controller frees a slot only of a node that is lost by the rules.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
@@ -34,13 +34,13 @@ const ON_ITS_WAY: u64 = 20_000;
 const SETTLED: u64 = 90_000;
 
 /// A container: the node, the uid of its Pod, its name.
-type Place = (String, u64, &'static str);
+pub(super) type Place = (String, u64, &'static str);
 
 #[derive(Default)]
 pub(super) struct Ledger {
     /// The number of entries in the log of the Instances that were read.
     read: usize,
-    /// Slots that were given away while containers ran with them, and these containers.
+    /// Slots that were given away while containers had them, and these containers.
     given_away: BTreeSet<(SlotId, Place)>,
     /// The deleted nodes, each with the time of the deletion.
     pub(super) node_deleted: BTreeMap<String, u64>,
@@ -139,8 +139,12 @@ fn freed(world: &Rc<World>, (before, after): (&Instance, &Instance), by: &str) {
             ));
         }
         let slot: SlotId = id.parse().unwrap();
-        let users = users(world, |other| *other == slot).into_iter();
-        let given_away = users.filter(|(_, place)| place.0 == *name);
+        let running = users(world, |other| *other == slot).into_iter();
+        let running = running.map(|(_, place)| place);
+        // A container that has not started keeps what it was given while its node is cut off.
+        let given = world.node(name).places_given(&slot);
+        let given_away = running.filter(|place| place.0 == *name).chain(given);
+        let given_away = given_away.map(|place| (slot.clone(), place));
         world.ledger.borrow_mut().given_away.extend(given_away);
     }
 }

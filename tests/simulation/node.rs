@@ -7,7 +7,8 @@ use super::{
     World,
     agent::{Agent, resource},
     control_plane,
-    kubelet::{Checkpoint, Kubelet},
+    invariants::Place,
+    kubelet::{Checkpoint, Holding, Kubelet},
     network::Client,
     pods::{self, Run, Runtime},
     store::Mirror,
@@ -288,6 +289,14 @@ impl Node {
             .filter(|((of, name, _), _)| *of == uid && *name == container)
             .flat_map(|(_, given)| given.values().cloned())
             .collect()
+    }
+
+    /// Returns the containers that the kubelet's checkpoint has with a slot.
+    pub(super) fn places_given(&self, slot: &SlotId) -> Vec<Place> {
+        let checkpoint = self.checkpoint.borrow();
+        let holdings = (checkpoint.iter()).filter(|(_, given)| given.values().any(|of| of == slot));
+        let place = |((uid, container, _), _): (&Holding, _)| (self.name.clone(), *uid, *container);
+        holdings.map(place).collect()
     }
 
     /// Returns the Pods that have containers here, once each.
