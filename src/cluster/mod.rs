@@ -1,4 +1,5 @@
 //! Accesses the API server: one client with time limits, watched sets of objects, and Events.
+pub mod changes;
 pub mod events;
 #[cfg(feature = "kubeconfig")]
 mod identity;

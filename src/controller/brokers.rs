@@ -9,22 +9,32 @@ pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
 
-use super::{Shared, Turns, agenda::Pass, pace::SteadyClock, pod_state::one_line, world::World};
+use super::{
+    nodes::seen,
+    outcome::Note,
+    parts::News,
+    pod_state::one_line,
+    queue::Waits,
+    shared::Shared,
+    world::{World, broker_job, broker_pod},
+};
 use crate::{
-    api::reason::Reason,
+    api::{instance::Instance, reason::Reason},
     cluster::{
-        SIDE_BY_SIDE,
+        changes::{Change, version_of},
         events::about,
         parts::{JobPart, PodPart},
     },
-    model::{instance_name::InstanceKey, names::ObjectKey},
-    publish,
+    model::{
+        instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefix,
+        typed_names::NodeName,
+    },
+    store::key_of,
 };
-use futures::StreamExt as _;
 use hyper::{Request, header::CONTENT_TYPE};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{
         ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions,
         PropagationPolicy,
@@ -32,136 +42,112 @@ use kube::{
 };
 use memory::{Memory, Notice, Outcome};
 use outcome::first_error;
-use plan::{Action, Broker, Input, Plan, plan};
+use plan::{Action, Broker, Input, plan};
 use report::Reports;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, fmt::Display, sync::Arc};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use std::{fmt::Display, sync::Arc};
 use tracing::{debug, info, warn};
 
-/// Runs the task. The status of Configurations reads from `reports` what became of their brokers.
-pub(super) async fn run(
-    shared: Arc<Shared>,
-    reports: watch::Sender<Option<Arc<Reports>>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let (mut state, mut turns) = (State::new(), Turns::new(&shared));
-    let mut all = Reports::new();
-    while let Some(turn) = turns.next(&shutdown).await? {
-        let (pass, now) = pass(&shared, &mut state, &turn.world, &shutdown).await;
-        turns.done(&turn, pass);
-        // The reports of the other parts stay as they are.
-        all.retain(|key, _| !turn.world.includes(&key.name));
-        all.extend(now);
-        publish::if_changed(&reports, Some(Arc::new(all.clone())));
-    }
-    Ok(())
+/// What is remembered of brokers from one look to the next.
+pub(crate) struct Brokers {
+    pub(crate) memory: Memory,
+    resource_prefix: ResourcePrefix,
+    /// The reports of all Configurations, which their status shows.
+    pub(crate) reports: Reports,
 }
 
-struct State {
-    memory: Memory,
-    clock: SteadyClock,
+/// The result of an action, and the object that the API server returned.
+#[derive(Debug)]
+pub(crate) struct Performed {
+    pub(crate) outcome: Outcome,
+    pub(crate) object: Option<News>,
 }
 
-/// An action, and the part of the world that it belongs to.
-struct Step {
-    action: Action,
-    part: String,
-}
-
-impl State {
-    fn new() -> Self {
+impl Brokers {
+    pub(crate) fn new(resource_prefix: ResourcePrefix) -> Self {
         Self {
             memory: Memory::default(),
-            clock: SteadyClock::new(),
+            resource_prefix,
+            reports: Reports::new(),
         }
     }
-}
 
-async fn pass(
-    shared: &Shared,
-    State { memory, clock }: &mut State,
-    world: &World,
-    shutdown: &CancellationToken,
-) -> (Pass, Reports) {
-    let now = clock.now();
-    let mut notices = memory.observe(world, now);
-    let first = planned(shared, memory, world, now);
-    for (configuration, (digest, error)) in &first.broken {
-        notices.extend(
-            memory
-                .specs
-                .refuse(configuration, digest, &error.to_string(), now),
-        );
-    }
-    let steps = first.actions.into_iter().zip(first.parts);
-    let steps = steps.map(|(action, part)| Step { action, part }).collect();
-    let results = carry_out(shared, steps, shutdown).await;
-    let mut failed = BTreeSet::new();
-    for (Step { action, part }, outcome) in results {
-        log(&action, &outcome);
-        let settled = memory.settle(&action, &outcome, clock.now());
-        failed.extend((!settled.is_done).then_some(part));
-        notices.extend(settled.notice);
-    }
-    for notice in &notices {
-        announce(shared, world, notice);
-    }
-    // The second plan says what to wait for, and what to report. It may also have actions that became possible just now.
-    let left = planned(shared, memory, world, clock.now());
-    failed.extend(left.parts);
-    let pass = Pass {
-        failed,
-        waits: left.waits,
-    };
-    (pass, left.reports)
-}
-
-fn planned(shared: &Shared, memory: &Memory, world: &World, now: Timestamp) -> Plan {
-    plan(&Input {
-        world,
-        memory,
-        resource_prefix: &shared.settings.resource_prefix,
-        now,
-    })
-}
-
-/// Performs the actions. It begins none after `shutdown`, or while another replica leads; it completes those that it has
-/// begun.
-async fn carry_out(
-    shared: &Shared,
-    steps: Vec<Step>,
-    shutdown: &CancellationToken,
-) -> Vec<(Step, Outcome)> {
-    let may_begin = || !shutdown.is_cancelled() && *shared.is_leader.borrow();
-    let begun = futures::stream::iter(steps).map(|step| async {
-        match may_begin() {
-            false => None,
-            true => {
-                let outcome = perform(shared, &step.action).await;
-                Some((step, outcome))
-            }
+    /// Returns the actions of a part. `coming` are the nodes of the Pods that other parts are creating.
+    pub(crate) fn plan(
+        &mut self,
+        world: &World,
+        coming: &[NodeName],
+        now: Timestamp,
+        notes: &mut Vec<Note>,
+    ) -> (Vec<Action>, Waits) {
+        let mut notices = self.memory.observe(world, now);
+        let planned = plan(&Input {
+            world,
+            memory: &self.memory,
+            coming,
+            resource_prefix: &self.resource_prefix,
+            now,
+        });
+        for (configuration, (digest, error)) in &planned.broken {
+            let specs = &mut self.memory.specs;
+            notices.extend(specs.refuse(configuration, digest, &error.to_string(), now));
         }
-    });
-    let begun = begun.buffer_unordered(SIDE_BY_SIDE);
-    begun.filter_map(std::future::ready).collect().await
+        // The reports of the other parts stay as they are.
+        self.reports.retain(|key, _| !world.includes(&key.name));
+        self.reports.extend(planned.reports);
+        notes.extend(notices.iter().filter_map(|notice| note(world, notice)));
+        (planned.actions, planned.waits)
+    }
+
+    /// Takes in the result of an action. Returns whether it needs no other try.
+    pub(crate) fn settle(
+        &mut self,
+        world: &World,
+        action: &Action,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> (bool, Option<Note>) {
+        log(action, outcome);
+        let settled = self.memory.settle(action, outcome, now);
+        let note = settled.notice.and_then(|notice| note(world, &notice));
+        (settled.is_done, note)
+    }
 }
 
-async fn perform(shared: &Shared, action: &Action) -> Outcome {
+/// Returns the object that an action has deleted, or found deleted, by its result.
+pub(crate) fn deleted<'a>(
+    action: &'a Action,
+    outcome: &Outcome,
+) -> Option<(&'a ObjectKey, &'a String)> {
+    let is_known = matches!(outcome, Outcome::Done | Outcome::Gone);
+    match action {
+        Action::DeletePod { key, uid, .. }
+        | Action::ReplacePod { key, uid }
+        | Action::DeleteJob { key, uid, .. } => {
+            (is_known || *outcome == Outcome::Conflict).then_some((key, uid))
+        }
+        // A conflict means that it was scheduled meanwhile.
+        Action::MovePod { broker, uid, .. } => is_known.then_some((&broker.key, uid)),
+        Action::CreatePod { .. }
+        | Action::TryPod { .. }
+        | Action::CreateJob { .. }
+        | Action::Remember { .. } => None,
+    }
+}
+
+/// Carries out an action.
+pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
     match action {
         Action::CreatePod { broker, pod, .. } => {
-            create(&pods(shared, &broker.key.namespace), &shared.client, pod).await
+            let api = pods(shared, &broker.key.namespace);
+            create(&api, &shared.client, pod, broker_pod).await
         }
         Action::TryPod { broker, pod } => {
             let api = pods(shared, &broker.key.namespace);
-            post(
-                &api,
-                &shared.client,
-                "dryRun=All&fieldValidation=Strict",
-                pod,
-            )
-            .await
+            let query = "dryRun=All&fieldValidation=Strict";
+            let tried: Result<DynamicObject, _> = post(&api, &shared.client, query, pod).await;
+            performed(tried.map(|_| None))
         }
         Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
             let preconditions = only(uid, None);
@@ -182,14 +168,15 @@ async fn perform(shared: &Shared, action: &Action) -> Outcome {
             job,
             generation,
         } => {
-            let outcome = create(&jobs(shared, &broker.key.namespace), &shared.client, job).await;
+            let api = jobs(shared, &broker.key.namespace);
+            let created = create(&api, &shared.client, job, broker_job).await;
             // The generation is written after the Job, so that a device always gets its Job, also if this process ends
             // between the two writes. If the second write fails it is repeated as long as the Job exists. A Job that is
             // garbage-collected within that time runs twice.
-            if matches!(outcome, Outcome::Done(_) | Outcome::Conflict) {
+            if matches!(created.outcome, Outcome::Done | Outcome::Conflict) {
                 remember(shared, &broker.instance, owner, *generation).await;
             }
-            outcome
+            created
         }
         Action::DeleteJob { key, uid, .. } => {
             let propagation = Some(PropagationPolicy::Background);
@@ -221,20 +208,37 @@ fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// Creates an object, or has the API server name the fields that it does not know: without being asked it drops them.
-async fn create(api: &Api<DynamicObject>, client: &Client, object: &Value) -> Outcome {
-    post(api, client, "fieldValidation=Strict", object).await
+async fn create<K, T>(
+    api: &Api<DynamicObject>,
+    client: &Client,
+    object: &Value,
+    reduce: impl Fn(K) -> T,
+) -> Performed
+where
+    K: Resource + DeserializeOwned,
+    News: From<Vec<Change<T>>>,
+{
+    let created: Result<K, _> = post(api, client, "fieldValidation=Strict", object).await;
+    performed(created.map(|created| {
+        let change = Change {
+            key: key_of(created.meta()),
+            version: version_of(created.meta()),
+            object: Some(Arc::new(reduce(created))),
+        };
+        Some(vec![change].into())
+    }))
 }
 
-async fn post(api: &Api<DynamicObject>, client: &Client, query: &str, object: &Value) -> Outcome {
+async fn post<K: DeserializeOwned>(
+    api: &Api<DynamicObject>,
+    client: &Client,
+    query: &str,
+    object: &Value,
+) -> Result<K, kube::Error> {
     let uri = format!("{}?{query}", api.resource_url());
     let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
-    let created = async {
-        let sent = sent.body(object.to_string().into_bytes());
-        let sent = sent.map_err(kube::Error::HttpError)?;
-        let created: DynamicObject = client.request(sent).await?;
-        Ok(created.metadata.uid)
-    };
-    request(created).await
+    let sent = sent.body(object.to_string().into_bytes());
+    client.request(sent.map_err(kube::Error::HttpError)?).await
 }
 
 fn only(uid: &str, version: Option<&str>) -> Preconditions {
@@ -249,35 +253,42 @@ async fn delete(
     key: &ObjectKey,
     preconditions: Preconditions,
     propagation_policy: Option<PropagationPolicy>,
-) -> Outcome {
+) -> Performed {
     let parameters = DeleteParams {
         preconditions: Some(preconditions),
         propagation_policy,
         ..DeleteParams::default()
     };
-    let deleted = api.delete(&key.name, &parameters);
-    request(async { deleted.await.map(|_| None) }).await
+    let deleted = api.delete(&key.name, &parameters).await;
+    performed(deleted.map(|_| None))
 }
 
 /// Writes the generation of an Instance's Job. The uid makes the write fail if the Instance was replaced.
-async fn remember(shared: &Shared, instance: &InstanceKey, uid: &str, generation: i64) -> Outcome {
-    let kind = ApiResource::erase::<crate::api::instance::Instance>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(shared.client.clone(), &instance.namespace, &kind);
+async fn remember(
+    shared: &Shared,
+    instance: &InstanceKey,
+    uid: &str,
+    generation: i64,
+) -> Performed {
+    let api: Api<Instance> = Api::namespaced(shared.client.clone(), &instance.namespace);
     let patch = json!({
         "metadata": { "uid": uid },
         "status": { "brokerGeneration": generation },
     });
     let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-    let patched = api.patch_status(&instance.name, &parameters, &patch);
-    request(async { patched.await.map(|_| None) }).await
+    let patched = api.patch_status(&instance.name, &parameters, &patch).await;
+    performed(patched.map(|patched| Some(vec![seen(patched)].into())))
 }
 
-async fn request(request: impl Future<Output = Result<Option<String>, kube::Error>>) -> Outcome {
-    match request.await {
-        Ok(uid) => Outcome::Done(uid),
-        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &first_error(&status)),
+fn performed(result: Result<Option<News>, kube::Error>) -> Performed {
+    let outcome = match &result {
+        Ok(_) => Outcome::Done,
+        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &first_error(status)),
         Err(e) => Outcome::Failed(e.to_string()),
+    };
+    Performed {
+        outcome,
+        object: result.ok().flatten(),
     }
 }
 
@@ -301,7 +312,7 @@ fn log(action: &Action, outcome: &Outcome) {
         Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),
     };
     match outcome {
-        Outcome::Done(_) => info!(%object, why, "{what}"),
+        Outcome::Done => info!(%object, why, "{what}"),
         Outcome::Gone => debug!(%object, why, "not {what}: it is gone"),
         Outcome::Conflict => debug!(%object, why, "not {what}: it is another one now"),
         Outcome::Refused { code, message } => {
@@ -311,41 +322,24 @@ fn log(action: &Action, outcome: &Outcome) {
     }
 }
 
-/// Writes an Event on the Instance, or on the Configuration that the user must change.
-fn announce(shared: &Shared, world: &World, notice: &Notice) {
-    let object = match notice {
-        Notice::Created(broker)
-        | Notice::Moved { broker, .. }
-        | Notice::Ended { broker, .. }
-        | Notice::Refused { broker, .. } => {
-            let instance = world.instances.get(&broker.instance);
-            instance.map(|instance| about(&**instance))
-        }
-        // The status has it, and its Event.
+/// Returns the Event on the Instance of a broker. A refused spec is said by the status, and its Event.
+fn note(world: &World, notice: &Notice) -> Option<Note> {
+    let (broker, reason, text) = match notice {
         Notice::SpecInvalid {
             configuration,
             message,
         } => {
             warn!(%configuration, "the broker spec is refused: {}", one_line(message));
-            None
+            return None;
         }
-    };
-    let Some(object) = object else {
-        return;
-    };
-    let events = &shared.events;
-    match notice {
         Notice::Created(broker) => {
-            events.normal(
-                object,
-                Reason::BrokerCreated.as_str(),
-                format!("created {}", broker.key.name),
-            );
+            let text = format!("created {}", broker.key.name);
+            (broker, Reason::BrokerCreated, text)
         }
         Notice::Moved { broker, node, why } => {
             let name = &broker.key.name;
-            let note = format!("{name} is moved: it cannot be scheduled on {node}: {why}");
-            events.normal(object, Reason::BrokerMoved.as_str(), note);
+            let text = format!("{name} is moved: it cannot be scheduled on {node}: {why}");
+            (broker, Reason::BrokerMoved, text)
         }
         Notice::Ended {
             broker,
@@ -354,8 +348,8 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
         } => {
             let pod = &broker.key;
             warn!(%pod, why, ?retry_in, "broker: it ended");
-            let note = format!("{} ended: {why}. Another follows in {retry_in:#}", pod.name);
-            events.warning(object, Reason::BrokerFailed.as_str(), note);
+            let text = format!("{} ended: {why}. Another follows in {retry_in:#}", pod.name);
+            (broker, Reason::BrokerFailed, text)
         }
         Notice::Refused {
             broker,
@@ -364,11 +358,17 @@ fn announce(shared: &Shared, world: &World, notice: &Notice) {
         } => {
             let name = &broker.key.name;
             let message = one_line(message);
-            let note = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
-            events.warning(object, Reason::BrokerRefused.as_str(), note);
+            let text = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
+            (broker, Reason::BrokerRefused, text)
         }
-        Notice::SpecInvalid { .. } => {}
-    }
+    };
+    let instance = world.instances.get(&broker.instance)?;
+    Some(Note {
+        about: about(&**instance),
+        reason: reason.as_str().to_owned(),
+        text,
+        is_warning: matches!(notice, Notice::Ended { .. } | Notice::Refused { .. }),
+    })
 }
 
 #[cfg(test)]

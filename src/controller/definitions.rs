@@ -1,6 +1,6 @@
 //! Checks whether the definitions on the cluster have our fields: Helm leaves those that exist as they are, and an older one
 //! drops what it does not know without a word.
-use super::Shared;
+use super::shared::Shared;
 use crate::{
     api::{crds, reason::Reason},
     backoff::Backoff,

@@ -1,12 +1,17 @@
 //! Worlds for tests.
 use super::{
-    Settings, Shared,
+    parts::{Cluster, News},
+    shared::{Settings, Shared},
     world::{BrokerPod, Meta, NodeState, World},
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
-    cluster::events::{Writer, events},
-    model::names::Key,
+    cluster::{
+        changes::Change,
+        events::{Writer, events},
+        watch::Objects,
+    },
+    model::{names::Key, typed_names::NodeName},
     store::{configuration_key, instance_key},
 };
 use axum::http::{Request, Response};
@@ -101,7 +106,7 @@ impl World {
 
     pub(super) fn with_node_devices(mut self, object: NodeDevices) -> Self {
         let node = object.metadata.name.clone().unwrap_or_default();
-        self.node_devices.insert(node.into(), Arc::new(object));
+        Arc::make_mut(&mut self.node_devices).insert(node.into(), Arc::new(object));
         self
     }
 
@@ -112,9 +117,51 @@ impl World {
 
     pub(super) fn with_nodes<const N: usize>(mut self, nodes: [(&str, NodeState); N]) -> Self {
         let nodes = nodes.map(|(name, node)| (name.into(), Arc::new(node)));
-        self.nodes = BTreeMap::from(nodes);
+        self.nodes = Arc::new(BTreeMap::from(nodes));
         self
     }
+}
+
+/// Returns the changes by which all these objects come.
+fn all<T, Name: Clone>(objects: &BTreeMap<Key<Name>, Arc<T>>) -> Vec<Change<T, Name>> {
+    let change = |(key, object): (&Key<Name>, &Arc<T>)| Change {
+        key: key.clone(),
+        object: Some(object.clone()),
+        version: 0,
+    };
+    objects.iter().map(change).collect()
+}
+
+/// Returns the news by which a world comes into being.
+pub(super) fn news(world: &World) -> Vec<News> {
+    let of_nodes = |name: &NodeName| Key::new("", name.as_str());
+    let nodes = world.nodes.iter().map(|(k, o)| (of_nodes(k), o.clone()));
+    let reports = world.node_devices.iter();
+    let reports = reports.map(|(k, o)| (of_nodes(k), o.clone()));
+    vec![
+        all(&nodes.collect()).into(),
+        all(&reports.collect()).into(),
+        all(&world.configurations).into(),
+        all(&world.instances).into(),
+        all(&world.jobs).into(),
+        all(&world.pods).into(),
+        all(&world.services).into(),
+    ]
+}
+
+/// Returns what a controller knows that was shown this world.
+pub(super) fn cluster(world: &World) -> Cluster {
+    let mut cluster = Cluster::default();
+    for news in news(world) {
+        cluster.see(news);
+    }
+    let configurations = Objects {
+        objects: world.configurations.clone(),
+        unreadable: world.unreadable.clone(),
+        ..Objects::default()
+    };
+    cluster.list_configurations(&configurations);
+    cluster
 }
 
 pub(super) fn ready() -> NodeState {
@@ -174,7 +221,6 @@ impl Fake {
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
             },
-            world: watch::channel(None).1,
             is_leader: watch::channel(true).1,
         };
         Self {

@@ -1,6 +1,6 @@
 //! Decides which replica acts: the one whose name is in the Lease. The Lease is watched, and its holder is believed for as
 //! long as the Lease is valid by its own times: a replica that cannot renew it stops acting before another begins.
-use super::{NAME, Shared};
+use super::shared::{NAME, Shared};
 use crate::{
     backoff::Backoff,
     cluster::watch::{Read, Selection, Set},
@@ -324,7 +324,6 @@ mod tests {
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
             },
-            world: watch::channel(None).1,
             is_leader: watch::channel(false).1,
         })
     }

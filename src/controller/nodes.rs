@@ -13,48 +13,43 @@ pub(crate) mod plan;
 mod stale;
 
 pub(crate) use device_reports::DeviceReports;
-pub(super) use looks::not_gone;
+pub(super) use looks::{not_gone, pods_of};
 pub(crate) use lost::{is_working, settles_in};
 
 use super::{
-    Shared, Turns,
-    agenda::{CREATED_AGAIN, Pass},
-    outcome::{Problems, failed_of, is_done},
+    outcome::{Note, Problems, Written, is_done},
     pace::Pace,
-    world::World,
+    queue::Waits,
+    shared::Shared,
+    world::{World, without_fields},
 };
 use crate::{
     api::{
         configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
         reason::Reason,
     },
-    cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
+    cluster::{
+        changes::{Change as Seen, version_of},
+        events::about,
+        is_conflict, untracked,
+    },
     model::{
-        instance_name::InstanceKey,
+        instance_name::InstanceName,
         names::ObjectKey,
         typed_names::{ConfigurationKey, NodeName},
     },
-    publish,
     store::{instance_key, key_of},
 };
-use absent_node::Now;
+use absent_node::{Now, Pods};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use looks::pods_of;
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-use tokio::{sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tracing::{debug, info, warn};
 
 /// The kind of an action, and its object.
@@ -69,17 +64,18 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-struct State {
+/// What is remembered from one look at the nodes to the next.
+pub(crate) struct Devices {
     memory: Memory,
     /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
     pace: Pace<PaceKey>,
     batches: Pace<PaceKey>,
     /// The Configurations with devices that have no Instance because their names are taken.
-    nameless: Problems,
+    pub(crate) nameless: Problems,
 }
 
-impl State {
-    fn new() -> Self {
+impl Devices {
+    pub(crate) fn new() -> Self {
         Self {
             memory: Memory::default(),
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
@@ -87,96 +83,73 @@ impl State {
             nameless: Problems::new(),
         }
     }
-}
 
-/// Runs the task. The status of Configurations reads from `problems` which of them have devices without an Instance.
-pub(super) async fn run(
-    shared: Arc<Shared>,
-    problems: watch::Sender<Option<Arc<Problems>>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let state = Mutex::new(State::new());
-    let mut turns = Turns::new(&shared);
-    while let Some(turn) = turns.next(&shutdown).await? {
-        let pass = pass(&shared, &state, turn.world.clone()).await;
-        turns.done(&turn, pass);
-        let nameless = lock(&state).nameless.clone();
-        publish::if_changed(&problems, Some(Arc::new(nameless)));
+    /// Takes in the nodes and the Instances of a part of the world, or of all of it.
+    pub(crate) fn notice(&mut self, world: &World, now: Now) {
+        self.memory.notice(world, now);
     }
-    Ok(())
-}
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> Pass {
-    let looks = {
-        let (mut state, now) = (lock(state), now());
-        state.memory.notice(&world, now);
-        state.memory.looks(now.instant)
-    };
-    for (node, pods) in pods_of(shared, looks).await {
-        lock(state).memory.looked(&node, pods, Instant::now());
-        // The node may hold slots in every part.
-        if let Some(scope) = &world.scope {
-            world = scope.whole.clone();
-        }
+    /// Returns the deleted nodes whose Pods are to be looked for now.
+    pub(crate) fn looks(&self, now: Now) -> Vec<NodeName> {
+        self.memory.looks(now.instant)
     }
-    let (actions, waits) = {
-        let (mut state, now) = (lock(state), now());
-        let planned = plan(&world, &state.memory, now);
-        for notice in &planned.notices {
-            report(shared, &world, notice);
-            (state.memory).tell(&notice.node, &notice.instance, notice.wait);
+
+    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Now) {
+        self.memory.looked(node, pods, now.instant);
+    }
+
+    /// Returns the actions that are due in a part that was noticed.
+    pub(crate) fn plan(
+        &mut self,
+        world: &World,
+        now: Now,
+        notes: &mut Vec<Note>,
+    ) -> (Vec<Action>, Waits) {
+        let planned = plan(world, &self.memory, now);
+        for notice in planned.notices {
+            (self.memory).tell(&notice.node, &notice.instance, notice.wait);
+            notes.extend(note(world, notice));
         }
         for configuration in &planned.outage_on {
-            report_outage(shared, &world, configuration, &state.memory);
-            state.memory.tell_outage(configuration);
+            notes.extend(self.note_of_outage(world, configuration));
+            self.memory.tell_outage(configuration);
         }
-        (state.nameless).retain(|key, _| !world.includes(&key.name));
-        state.nameless.extend(planned.nameless);
+        (self.nameless).retain(|key, _| !world.includes(&key.name));
+        self.nameless.extend(planned.nameless);
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
-        let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
-        let (others, others_later) = state.pace.due(paced, step, now.instant);
+        let (mut actions, later) = self.batches.due(batched, step, now.instant);
+        let (others, others_later) = self.pace.due(paced, step, now.instant);
         actions.extend(others);
-        later.extend(others_later);
         let mut waits = planned.waits;
-        let created = actions.iter().filter(|action| action.is_creation());
-        let created = created.map(|action| (action, CREATED_AGAIN));
-        for (action, wait) in created.chain(later.iter().map(|(action, wait)| (action, *wait))) {
-            waits.add(&action.part(&world), wait);
+        for (_, wait) in later.into_iter().chain(others_later) {
+            waits.add(wait);
         }
         (actions, waits)
-    };
-    let suspects: BTreeSet<NodeName> = (actions.iter())
-        .flat_map(|action| taken_for_gone(action).clone())
-        .collect();
-    let there = not_gone(shared, suspects).await;
-    let (sure, doubtful): (Vec<_>, Vec<_>) =
-        (actions.into_iter()).partition(|action| taken_for_gone(action).is_disjoint(&there));
-    let world = &world;
-    let acts = sure.into_iter().enumerate();
-    let acts = acts.map(|(n, action)| async move {
-        let part = action.part(world);
-        if n < SIDE_BY_SIDE || !is_outdated(shared, world, &action) {
-            let is_done = act(shared, state, action).await;
-            return (!is_done).then_some(part);
-        }
-        // With the nodes that have reported meanwhile it is one write instead of two.
-        lock(state).batches.reset(&step(&action));
-        Some(part)
-    });
-    let mut failed = failed_of(acts).await;
-    failed.extend(doubtful.iter().map(|action| action.part(world)));
-    Pass { failed, waits }
-}
+    }
 
-fn now() -> Now {
-    Now {
-        clock: Timestamp::now(),
-        instant: Instant::now(),
+    /// Allows an action that is given up to be planned again at once.
+    pub(crate) fn give_up(&mut self, action: &Action) {
+        self.batches.reset(&step(action));
+    }
+
+    /// Takes in the result of an action.
+    pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Now) {
+        if let Action::Change(change) = action
+            && change.patch.is_some()
+            && !written.objects.is_empty()
+        {
+            let left = change.absent.iter().chain(&change.gone);
+            self.memory.left(&change.key, left, now.instant);
+        }
+    }
+
+    fn note_of_outage(&self, world: &World, configuration: &ConfigurationKey) -> Option<Note> {
+        let object = world.configurations.get(configuration)?;
+        let text = notices::outage(self.memory.outage.as_ref()?);
+        let reason = Reason::MostNodesNotReady;
+        warn!(%configuration, "{reason}: {text}");
+        Some(Note::warning(about(&**object), reason.as_str(), text))
     }
 }
 
@@ -190,72 +163,65 @@ fn step(action: &Action) -> PaceKey {
     }
 }
 
-/// Returns whether an Instance would be created without a node that has reported since this look at the world.
-fn is_outdated(shared: &Shared, world: &World, action: &Action) -> bool {
-    let now = shared.world.borrow();
-    matches!(action, Action::Create(_))
-        && now.as_ref().is_some_and(|now| !now.has_reports_of(world))
-}
-
-fn taken_for_gone(action: &Action) -> &BTreeSet<NodeName> {
-    const NONE: &BTreeSet<NodeName> = &BTreeSet::new();
-    match action {
-        Action::Change(change) => &change.gone,
-        Action::Create(_)
-        | Action::Delete { .. }
-        | Action::DeleteNodeDevices { .. }
-        | Action::Strip { .. } => NONE,
-    }
-}
-
-fn report(shared: &Shared, world: &World, notice: &Notice) {
+fn note(world: &World, notice: Notice) -> Option<Note> {
     let (instance, node) = (&notice.instance, &notice.node);
     let reason = Reason::SlotsHeldByLostNode;
     warn!(%instance, %node, "{reason}: {}", notice.note);
-    if let Some(object) = world.instances.get(instance) {
-        (shared.events).warning(about(&**object), reason.as_str(), notice.note.clone());
-    }
+    let object = world.instances.get(instance)?;
+    Some(Note::warning(
+        about(&**object),
+        reason.as_str(),
+        notice.note,
+    ))
 }
 
-fn report_outage(
-    shared: &Shared,
-    world: &World,
-    configuration: &ConfigurationKey,
-    memory: &Memory,
-) {
-    let object = world.configurations.get(configuration);
-    if let Some((outage, object)) = memory.outage.as_ref().zip(object) {
-        let note = notices::outage(outage);
-        let reason = Reason::MostNodesNotReady;
-        warn!(%configuration, "{reason}: {note}");
-        (shared.events).warning(about(&**object), reason.as_str(), note);
-    }
-}
-
-/// Reports on the Configuration that an Instance had the name of another device.
-fn report_name(shared: &Shared, key: &InstanceKey) {
-    let world = shared.world.borrow().clone().unwrap_or_default();
-    let Some(instance) = world.instances.get(key) else {
-        return;
+/// Returns the note, on the Configuration, that an Instance had the name of another device and was deleted.
+pub(crate) fn note_of_name(world: &World, action: &Action) -> Option<Note> {
+    let Action::Delete { key, why, .. } = action else {
+        return None;
     };
+    let instance = world
+        .instances
+        .get(key)
+        .filter(|_| *why == plan::ANOTHERS_NAME)?;
     let of = instance.spec.configuration_key(&key.namespace);
     let node = instance.spec.nodes.first().map_or("?", |n| n.as_str());
     let reason = Reason::InstanceNameTaken;
-    let note = format!(
+    let text = format!(
         "Instance {} is deleted: it says that it is of a device of node {node}, and has the name of another one, which no agent gives it; if there are more, delete the Pod of the agent of {node}, which revokes the agent's token",
         key.name,
     );
-    warn!(instance = %key, %node, "{reason}: {note}");
-    if let Some(configuration) = world.configurations.get(&of) {
-        (shared.events).warning(about(&**configuration), reason.as_str(), note);
+    warn!(instance = %key, %node, "{reason}: {text}");
+    let configuration = world.configurations.get(&of)?;
+    Some(Note::warning(
+        about(&**configuration),
+        reason.as_str(),
+        text,
+    ))
+}
+
+/// Returns the nodes that an action takes for deleted.
+pub(crate) fn taken_for_gone(action: &Action) -> BTreeSet<NodeName> {
+    match action {
+        Action::Change(change) => change.gone.clone(),
+        Action::Create(_)
+        | Action::Delete { .. }
+        | Action::DeleteNodeDevices { .. }
+        | Action::Strip { .. } => BTreeSet::new(),
     }
 }
 
-async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
+/// Carries out an action.
+pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
+    if !not_gone(shared, taken_for_gone(action)).await.is_empty() {
+        return Written::NOT_DONE;
+    }
     match action {
-        Action::Change(change) => change_instance(shared, state, &change).await,
-        Action::Create(instance) => create(shared, &instance).await,
-        Action::DeleteNodeDevices { node, uid } => delete_node_devices(shared, &node, uid).await,
+        Action::Change(change) => change_instance(shared, change).await,
+        Action::Create(instance) => create(shared, instance).await,
+        Action::DeleteNodeDevices { node, uid } => {
+            Written::done(delete_node_devices(shared, node, uid).await)
+        }
         Action::Delete {
             key,
             uid,
@@ -263,76 +229,80 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
             orphan_of,
             why,
         } => {
-            if let Some(of) = &orphan_of
+            if let Some(of) = orphan_of
                 && !is_gone(shared, of).await
             {
-                return false;
+                return Written::NOT_DONE;
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
-                    uid: Some(uid),
-                    resource_version: Some(resource_version),
+                    uid: Some(uid.clone()),
+                    resource_version: Some(resource_version.clone()),
                 }),
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            if why == plan::ANOTHERS_NAME && result.is_ok() {
-                report_name(shared, &key);
-            }
-            is_done(&key, why, result.map(|_| ()))
+            Written::done(is_done(key, why, result.map(|_| ())))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
-            let result = (api.patch(&key.name, &params(), &json_patch(&patch))).await;
-            is_done(&key, "remove Akri's finalizers", result.map(|_| ()))
+            let result = (api.patch(&key.name, &params(), &json_patch(patch))).await;
+            Written::done(is_done(key, "remove Akri's finalizers", result.map(|_| ())))
         }
     }
 }
 
-async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change) -> bool {
+async fn change_instance(shared: &Shared, change: &Change) -> Written {
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let mut written = Written::done(true);
     if let Some(patch) = &change.patch {
         match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
             Ok(changed) => {
-                let left = change.absent.iter().chain(&change.gone);
-                lock(state).memory.left(key, left, Instant::now());
                 if let Some(note) = notices::released(&change.freed) {
                     (shared.events).normal(about(&changed), Reason::SlotsReleased.as_str(), note);
                 }
                 info!(instance = %key, gone = ?change.gone, not_ready = ?change.absent, "adjusted to its nodes");
                 debug!(instance = %key, %patch, "the patch");
+                written = Written::with(seen(changed));
             }
-            Err(e) => return is_done(key, "adjust the Instance to its nodes", Err(e)),
+            Err(e) => {
+                return Written::done(is_done(key, "adjust the Instance to its nodes", Err(e)));
+            }
         }
     }
     let Some(patch) = &change.status else {
-        return true;
+        return written;
     };
     let result = api
         .patch_status(&key.name, &params(), &untracked(patch.clone()))
         .await;
-    if let Ok(changed) = &result {
+    let result = result.map(|changed| {
         for event in &change.events {
-            match event.is_warning {
-                true => (shared.events).warning(
-                    about(changed),
-                    event.reason.as_str(),
-                    event.note.clone(),
-                ),
-                false => (shared.events).normal(
-                    about(changed),
-                    event.reason.as_str(),
-                    event.note.clone(),
-                ),
+            let (about, reason) = (about(&changed), event.reason.as_str());
+            if event.is_warning {
+                shared.events.warning(about, reason, event.note.clone());
+            } else {
+                shared.events.normal(about, reason, event.note.clone());
             }
         }
-    }
-    is_done(key, "write the health of the device", result.map(|_| ()))
+        written.objects.push(vec![seen(changed)].into());
+    });
+    written.is_done = is_done(key, "write the health of the device", result);
+    written
 }
 
-async fn create(shared: &Shared, instance: &Instance) -> bool {
+/// Returns an Instance that the API server has returned.
+pub(super) fn seen(instance: Instance) -> Seen<Instance, InstanceName> {
+    Seen {
+        key: instance_key(&instance.metadata),
+        version: version_of(&instance.metadata),
+        object: Some(Arc::new(without_fields(instance))),
+    }
+}
+
+async fn create(shared: &Shared, instance: &Instance) -> Written {
     let key = instance_key(&instance.metadata);
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     let params = PostParams {
@@ -340,16 +310,16 @@ async fn create(shared: &Shared, instance: &Instance) -> bool {
         ..PostParams::default()
     };
     match api.create(&params, instance).await {
-        Ok(_) => {
+        Ok(created) => {
             info!(instance = %key, nodes = ?instance.spec.nodes, "device found: Instance created");
-            true
+            Written::with(seen(created))
         }
-        // The replica that led before has created it, or this one a moment ago: the watch will show it.
+        // The replica that led before has created it: the watch will show it.
         Err(e) if is_conflict(&e) => {
             debug!(instance = %key, "not created, it is there: {e}");
-            false
+            Written::NOT_DONE
         }
-        Err(e) => is_done(&key, "create the Instance", Err(e)),
+        Err(e) => Written::done(is_done(&key, "create the Instance", Err(e))),
     }
 }
 
@@ -359,10 +329,10 @@ async fn is_gone(shared: &Shared, key: &ConfigurationKey) -> bool {
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }
 
-async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: String) -> bool {
+async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> bool {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
     let params = DeleteParams::default().preconditions(Preconditions {
-        uid: Some(uid),
+        uid: Some(uid.to_owned()),
         resource_version: None,
     });
     let result = api.delete(node, &params).await;

@@ -1,19 +1,75 @@
-//! Logs the result of each write, and carries out several writes concurrently.
+//! Logs the result of each write, and says what is known after it.
+use super::parts::News;
 use crate::{
     api::configuration::Problem,
-    cluster::{self, SIDE_BY_SIDE},
+    cluster::{self, changes::Change},
     model::typed_names::ConfigurationKey,
 };
-use futures::{StreamExt as _, future::ready, stream};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Display,
-    future::Future,
-};
+use k8s_openapi::api::core::v1::ObjectReference;
+use std::{collections::BTreeMap, fmt::Display};
 use tracing::{debug, warn};
 
-/// A problem that a task of the controller has with each Configuration.
+/// A problem with each Configuration.
 pub(crate) type Problems = BTreeMap<ConfigurationKey, Problem>;
+
+/// An Event for users, which the log has, too.
+#[derive(Debug)]
+pub(crate) struct Note {
+    pub(crate) about: ObjectReference,
+    pub(crate) reason: String,
+    pub(crate) text: String,
+    pub(crate) is_warning: bool,
+}
+
+impl Note {
+    pub(crate) fn warning(
+        about: ObjectReference,
+        reason: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self {
+            about,
+            reason: reason.into(),
+            text: text.into(),
+            is_warning: true,
+        }
+    }
+}
+
+/// The result of a write.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// False if the write is to be planned again.
+    pub(crate) is_done: bool,
+    /// The objects as the API server has them after the write.
+    pub(crate) objects: Vec<News>,
+}
+
+impl Written {
+    /// Returns the result of a write that was not carried out.
+    pub(crate) const NOT_DONE: Self = Self {
+        is_done: false,
+        objects: vec![],
+    };
+
+    pub(crate) fn done(is_done: bool) -> Self {
+        Self {
+            is_done,
+            objects: vec![],
+        }
+    }
+
+    /// Returns the result of a write with the object that was returned.
+    pub(crate) fn with<T, Name>(change: Change<T, Name>) -> Self
+    where
+        News: From<Vec<Change<T, Name>>>,
+    {
+        Self {
+            is_done: true,
+            objects: vec![vec![change].into()],
+        }
+    }
+}
 
 /// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
 /// that is gone needs no other try; one that has changed is planned again with a newer world.
@@ -40,13 +96,4 @@ pub(super) fn is_done(
             false
         }
     }
-}
-
-/// Carries out the writes, and returns the parts of those that are not done. A write returns its own part if it is not done.
-pub(super) async fn failed_of<F>(writes: impl IntoIterator<Item = F>) -> BTreeSet<String>
-where
-    F: Future<Output = Option<String>>,
-{
-    let failed = stream::iter(writes).buffer_unordered(SIDE_BY_SIDE);
-    failed.filter_map(ready).collect().await
 }

@@ -13,15 +13,12 @@ pub(crate) struct SteadyClock {
 }
 
 impl SteadyClock {
-    pub(crate) fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            at: Timestamp::now(),
-        }
+    pub(crate) fn new(at: Timestamp, began: Instant) -> Self {
+        Self { began, at }
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        let passed = SignedDuration::try_from(self.began.elapsed());
+    pub(crate) fn at(&self, instant: Instant) -> Timestamp {
+        let passed = SignedDuration::try_from(instant - self.began);
         let now = passed
             .ok()
             .and_then(|passed| self.at.checked_add(passed).ok());

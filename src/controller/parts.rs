@@ -1,88 +1,640 @@
-//! Divides the world into parts, so that a job plans those that have changed and not the whole world. Pure.
+//! Keeps the cluster as it was seen last, and knows which objects belong to a part of it. Pure.
 //!
 //! A part is what belongs to the Configurations of one name, in all namespaces: of one name only one Configuration works.
-//! Nodes and NodeDevices belong to each part, but a part shows only the reports about its own Configurations.
-use super::world::{Meta, Scope, World};
+//! Each object is noted under its part as it arrives, from a watch or as the answer to a write, and says which parts are
+//! to be planned again. Nodes and NodeDevices belong to each part, but a part shows only the reports about its own
+//! Configurations. The part without a name has nodes alone.
+use super::{
+    shown::{Origin, Shown, Turned, Written},
+    world::{BrokerJob, BrokerPod, Meta, NodeState, OwnedService, Scope, World},
+};
 use crate::{
-    api::{names, node_devices::ConfigurationView},
-    model::{names::shortened, typed_names::NodeName},
+    api::{
+        configuration::Configuration,
+        instance::Instance,
+        names,
+        node_devices::{ConfigurationView, NodeDevices},
+    },
+    cluster::{changes::Change, watch::Objects},
+    model::{
+        instance_name::{InstanceKey, InstanceName},
+        names::{Key, ObjectKey, shortened},
+        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
+    },
 };
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+use tokio::time::Instant;
 
 /// The most bytes of a label's value.
 const LABEL_LIMIT: usize = 63;
-
-/// Some parts of the world, or the whole world.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Parts {
-    All,
-    Named(BTreeSet<String>),
-}
+/// The part of what concerns the nodes alone.
+pub(crate) const NODES: &str = "";
 
 /// Returns the name of a Configuration's part: the value of the label of its objects.
 pub(crate) fn part_of(configuration: &str) -> Cow<'_, str> {
-    match configuration.len() <= LABEL_LIMIT {
-        true => Cow::Borrowed(configuration),
-        false => Cow::Owned(shortened(configuration, LABEL_LIMIT)),
+    if configuration.len() <= LABEL_LIMIT {
+        Cow::Borrowed(configuration)
+    } else {
+        Cow::Owned(shortened(configuration, LABEL_LIMIT))
     }
 }
 
-impl World {
-    /// Returns the world with these parts alone. A plan of it is what the plan of the whole world says of them,
-    /// but for the nodes of new Pods: parts do not see each other's.
-    pub(crate) fn part(self: &Arc<Self>, parts: &Parts) -> Arc<Self> {
-        let Parts::Named(names) = parts else {
-            return self.clone();
-        };
-        let scope = Scope {
-            names: names.clone(),
-            whole: self.clone(),
-        };
-        let mut part = Self {
-            configurations: only(&self.configurations, |key, _| scope.includes(&key.name)),
-            unreadable: (self.unreadable.iter())
-                .filter(|(key, _)| scope.includes(&key.name))
-                .map(|(key, error)| (key.clone(), error.clone()))
-                .collect(),
-            instances: only(&self.instances, |_, instance| {
-                scope.includes(&instance.spec.configuration_name)
-            }),
-            nodes: self.nodes.clone(),
-            node_devices: self.node_devices.clone(),
-            ..Self::default()
-        };
-        let instances = part.instances.keys();
-        let labels: BTreeSet<String> = instances
-            .map(|key| part_of(&key.name).into_owned())
-            .collect();
-        let uids = (part.instances.values()).filter_map(|i| i.metadata.uid.as_deref());
-        let mut owners: BTreeSet<&str> = uids.collect();
-        let is_labelled = |meta: &Meta| {
-            let label = meta.labels.get(names::CONFIGURATION_LABEL);
-            label.is_some_and(|label| scope.names.contains(label))
-        };
-        let is_owned = |meta: &Meta, owners: &BTreeSet<&str>| {
-            (meta.owner.as_deref()).is_some_and(|owner| owners.contains(owner))
-        };
-        part.jobs = only(&self.jobs, |_, job| {
-            is_labelled(&job.meta) || is_owned(&job.meta, &owners)
-        });
-        // The Pods of a Job are owned by it.
-        owners.extend(part.jobs.values().map(|job| job.meta.uid.as_str()));
-        part.pods = only(&self.pods, |_, pod| {
-            let label = pod.meta.labels.get(names::INSTANCE_LABEL);
-            is_labelled(&pod.meta)
-                || is_owned(&pod.meta, &owners)
-                || label.is_some_and(|label| labels.contains(label))
-        });
-        part.scope = Some(scope);
-        Arc::new(part)
+/// Objects of one kind, from their watch or from an answer.
+#[derive(Debug)]
+pub(crate) enum News {
+    Configurations(Vec<Change<Configuration, ConfigurationName>>),
+    Instances(Vec<Change<Instance, InstanceName>>),
+    Nodes(Vec<Change<NodeState>>),
+    NodeDevices(Vec<Change<NodeDevices>>),
+    Pods(Vec<Change<BrokerPod>>),
+    Jobs(Vec<Change<BrokerJob>>),
+    Services(Vec<Change<OwnedService>>),
+}
+
+/// The number of kinds.
+const KINDS: usize = 7;
+
+/// Makes the News of one kind from its changes.
+macro_rules! news {
+    ($($kind:ident: $object:ident, $name:ident;)*) => {
+        impl News {
+            fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$kind(_) => stringify!($kind),)*
+                }
+            }
+        }
+
+        $(impl From<Vec<Change<$object, $name>>> for News {
+            fn from(changes: Vec<Change<$object, $name>>) -> Self {
+                Self::$kind(changes)
+            }
+        })*
+    };
+}
+
+news! {
+    Configurations: Configuration, ConfigurationName;
+    Instances: Instance, InstanceName;
+    Nodes: NodeState, String;
+    NodeDevices: NodeDevices, String;
+    Pods: BrokerPod, String;
+    Jobs: BrokerJob, String;
+    Services: OwnedService, String;
+}
+
+/// The parts that are to be planned again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    pub(crate) is_all: bool,
+    pub(crate) parts: BTreeSet<String>,
+}
+
+/// A sign by which an object is found for a part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Tag {
+    /// It has the name of a Configuration, or the label of one.
+    Part(String),
+    /// It has an owner with this uid.
+    Owner(String),
+    /// It has the label of an Instance.
+    Instance(String),
+}
+
+/// The keys of the objects with each tag.
+#[derive(Debug, PartialEq, Eq)]
+struct Tagged<K>(BTreeMap<Tag, BTreeSet<K>>);
+
+impl<K> Default for Tagged<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Tagged<K> {
+    fn add(&mut self, tag: Tag, key: &K) {
+        self.0.entry(tag).or_default().insert(key.clone());
     }
 
+    fn remove(&mut self, tag: &Tag, key: &K) {
+        if let Some(keys) = self.0.get_mut(tag) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(tag);
+            }
+        }
+    }
+
+    fn with(&self, tag: &Tag) -> impl Iterator<Item = &K> {
+        self.0.get(tag).into_iter().flatten()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &String> {
+        self.0.keys().filter_map(|tag| match tag {
+            Tag::Part(name) => Some(name),
+            Tag::Owner(_) | Tag::Instance(_) => None,
+        })
+    }
+}
+
+/// The tags of all objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Index {
+    configurations: Tagged<ConfigurationKey>,
+    instances: Tagged<InstanceKey>,
+    pods: Tagged<ObjectKey>,
+    jobs: Tagged<ObjectKey>,
+    views: Tagged<(NodeName, usize)>,
+    /// The part of each Configuration and each Instance, by its uid.
+    uids: BTreeMap<String, String>,
+    /// The uid of the owner of each Job, by the uid of the Job.
+    owners: BTreeMap<String, String>,
+    /// The number of brokers of each node that have not ended, by the value of the node's label.
+    loads: Arc<BTreeMap<String, usize>>,
+}
+
+/// Everything the controller knows of the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    /// No part outlives its plan, so that it is never copied to be changed.
+    whole: Arc<World>,
+    index: Index,
+    configurations: Shown<ConfigurationName>,
+    instances: Shown<InstanceName>,
+    pods: Shown<String>,
+    jobs: Shown<String>,
+    services: Shown<String>,
+    /// The kinds that were listed.
+    listed: BTreeSet<&'static str>,
+}
+
+impl Cluster {
+    /// Returns whether the objects of all kinds are known.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.len() == KINDS
+    }
+
+    pub(crate) fn whole(&self) -> &World {
+        &self.whole
+    }
+
+    /// Returns the names of all parts.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let index = &self.index;
+        let configured = index.configurations.parts();
+        let unreadable = self.whole.unreadable.keys();
+        let unreadable = unreadable.map(|key| part_of(&key.name).into_owned());
+        (configured.chain(index.instances.parts()).cloned())
+            .chain(index.pods.parts().chain(index.jobs.parts()).cloned())
+            .chain(index.views.parts().cloned())
+            .chain(unreadable)
+            .chain([NODES.to_owned()])
+            .collect()
+    }
+
+    /// Returns the world with this part alone. A plan of it is what the plan of the whole world says of it, but for the
+    /// nodes of new Pods: parts do not see each other's.
+    pub(crate) fn part(&self, name: &str) -> World {
+        let (whole, index) = (&self.whole, &self.index);
+        let of_part = Tag::Part(name.to_owned());
+        let instances = only(&whole.instances, index.instances.with(&of_part));
+        let uids = (instances.values()).filter_map(|instance| instance.metadata.uid.clone());
+        let mut owned: Vec<Tag> = uids.map(Tag::Owner).collect();
+        owned.push(of_part.clone());
+        let jobs = owned.iter().flat_map(|tag| index.jobs.with(tag));
+        let jobs = only(&whole.jobs, jobs);
+        // The Pods of a Job are owned by it.
+        owned.extend(jobs.values().map(|job| Tag::Owner(job.meta.uid.clone())));
+        let named = instances.keys().map(|key| part_of(&key.name).into_owned());
+        owned.extend(named.map(Tag::Instance));
+        let unreadable = whole.unreadable.iter();
+        World {
+            configurations: only(&whole.configurations, index.configurations.with(&of_part)),
+            unreadable: unreadable
+                .filter(|(key, _)| part_of(&key.name) == name)
+                .map(|(key, error)| (key.clone(), error.clone()))
+                .collect(),
+            pods: only(
+                &whole.pods,
+                owned.iter().flat_map(|tag| index.pods.with(tag)),
+            ),
+            instances,
+            jobs,
+            nodes: whole.nodes.clone(),
+            node_devices: whole.node_devices.clone(),
+            services: BTreeMap::new(),
+            scope: Some(Scope {
+                name: name.to_owned(),
+                views: index.views.with(&of_part).cloned().collect(),
+                loads: index.loads.clone(),
+                whole: whole.clone(),
+            }),
+        }
+    }
+
+    /// Takes over what a watch shows. Returns the parts that are another than before.
+    pub(crate) fn see(&mut self, news: News) -> Touched {
+        self.listed.insert(news.kind());
+        self.take_over(news, Origin::Watch)
+    }
+
+    /// Takes over the object that the API server has returned for a write, unless the watch has shown a newer one.
+    pub(crate) fn answered(&mut self, news: News, now: Instant) -> Touched {
+        self.take_over(news, Origin::Answer(now))
+    }
+
+    /// Takes over all Configurations.
+    pub(crate) fn list_configurations(
+        &mut self,
+        listed: &Objects<Configuration, ConfigurationName>,
+    ) -> Touched {
+        let known = &self.whole.configurations;
+        let gone = known
+            .keys()
+            .filter(|key| !listed.objects.contains_key(*key));
+        let mut changes: Vec<_> = gone.map(|key| change(key, None)).collect();
+        let is_known = |key: &ConfigurationKey, object| {
+            (known.get(key)).is_some_and(|known| Arc::ptr_eq(known, object))
+        };
+        let new = (listed.objects.iter()).filter(|(key, object)| !is_known(key, object));
+        changes.extend(new.map(|(key, object)| change(key, Some(object.clone()))));
+        let mut touched = self.see(News::Configurations(changes));
+        let unreadable = unreadable(listed);
+        let before = &self.whole.unreadable;
+        for key in before.keys().chain(unreadable.keys()) {
+            if before.get(key) != unreadable.get(key) {
+                touched.part(&key.name);
+            }
+        }
+        Arc::make_mut(&mut self.whole).unreadable = unreadable;
+        touched
+    }
+
+    /// Takes a Pod or a Job that was deleted for one that is being deleted, until its watch says so or it is gone.
+    pub(crate) fn deleted(&mut self, key: &ObjectKey, uid: &str) {
+        let world = Arc::make_mut(&mut self.whole);
+        if let Some(pod) = world.pods.get_mut(key).filter(|pod| pod.meta.uid == uid) {
+            let before = pod.clone();
+            self.pods.deleted(pod);
+            self.index.load(Some(&before), Some(pod));
+        }
+        if let Some(job) = world.jobs.get_mut(key).filter(|job| job.meta.uid == uid) {
+            self.jobs.deleted(job);
+        }
+    }
+
+    /// Removes the objects that were answered long ago and never shown.
+    pub(crate) fn expire(&mut self, now: Instant) -> Touched {
+        let news = [
+            News::Instances(self.instances.overdue(now)),
+            News::Pods(self.pods.overdue(now)),
+            News::Jobs(self.jobs.overdue(now)),
+            News::Services(self.services.overdue(now)),
+            News::Configurations(self.configurations.overdue(now)),
+        ];
+        let mut touched = Touched::default();
+        for news in news {
+            touched
+                .parts
+                .extend(self.take_over(news, Origin::Watch).parts);
+        }
+        touched
+    }
+
+    /// Returns when an object that was answered must have been shown.
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        let all = [
+            self.instances.first_due(),
+            self.pods.first_due(),
+            self.jobs.first_due(),
+            self.services.first_due(),
+            self.configurations.first_due(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    fn take_over(&mut self, news: News, origin: Origin) -> Touched {
+        let world = Arc::make_mut(&mut self.whole);
+        let (index, mut touched) = (&mut self.index, Touched::default());
+        match news {
+            News::Configurations(changes) => {
+                each(
+                    &mut self.configurations,
+                    &mut world.configurations,
+                    changes,
+                    origin,
+                    |key, turned| {
+                        index.configuration(key, turned, &mut touched);
+                    },
+                );
+            }
+            News::Instances(changes) => {
+                each(
+                    &mut self.instances,
+                    &mut world.instances,
+                    changes,
+                    origin,
+                    |key, turned| {
+                        index.instance(key, turned, &mut touched);
+                    },
+                );
+            }
+            News::Nodes(changes) => {
+                let nodes = Arc::make_mut(&mut world.nodes);
+                for Change { key, object, .. } in changes {
+                    // Most changes of a Node are heartbeats.
+                    touched.is_all |= set(nodes, key.name.into(), object.clone()) != object;
+                }
+            }
+            News::NodeDevices(changes) => {
+                let objects = Arc::make_mut(&mut world.node_devices);
+                for Change { key, object, .. } in changes {
+                    let node: NodeName = key.name.into();
+                    let before = set(objects, node.clone(), object.clone());
+                    index.reports(&node, [before.as_deref(), object.as_deref()], &mut touched);
+                }
+            }
+            News::Pods(changes) => {
+                each(
+                    &mut self.pods,
+                    &mut world.pods,
+                    changes,
+                    origin,
+                    |key, turned| {
+                        let metas = turned.map(|pod| pod.map(|pod| &pod.meta));
+                        index.pods.retag(key, metas);
+                        index.load(turned[0], turned[1]);
+                        index.touch(key, metas, &world.instances, &mut touched);
+                    },
+                );
+            }
+            News::Jobs(changes) => {
+                each(
+                    &mut self.jobs,
+                    &mut world.jobs,
+                    changes,
+                    origin,
+                    |key, turned| {
+                        let metas = turned.map(|job| job.map(|job| &job.meta));
+                        index.jobs.retag(key, metas);
+                        index.job(metas);
+                        index.touch(key, metas, &world.instances, &mut touched);
+                    },
+                );
+            }
+            News::Services(changes) => {
+                each(
+                    &mut self.services,
+                    &mut world.services,
+                    changes,
+                    origin,
+                    |key, turned| {
+                        let metas = turned.map(|service| service.map(|service| &service.meta));
+                        index.touch(key, metas, &world.instances, &mut touched);
+                    },
+                );
+            }
+        }
+        touched
+    }
+}
+
+/// Takes over changes of objects that the controller writes, and calls `on` with each object as it was and as it is.
+fn each<T: Written, Name: Ord + Clone>(
+    shown: &mut Shown<Name>,
+    objects: &mut BTreeMap<Key<Name>, Arc<T>>,
+    changes: Vec<Change<T, Name>>,
+    origin: Origin,
+    mut on: impl FnMut(&Key<Name>, Turned<&T>),
+) {
+    for change in changes {
+        let key = change.key.clone();
+        if let Some([was, is]) = shown.take(objects, change, origin) {
+            on(&key, [was.as_deref(), is.as_deref()]);
+        }
+    }
+}
+
+impl Tagged<ObjectKey> {
+    fn retag(&mut self, key: &ObjectKey, [was, is]: Turned<&Meta>) {
+        for tag in was.into_iter().flat_map(tags) {
+            self.remove(&tag, key);
+        }
+        for tag in is.into_iter().flat_map(tags) {
+            self.add(tag, key);
+        }
+    }
+}
+
+/// Returns the tags of a Pod or a Job. Users may change its labels.
+fn tags(meta: &Meta) -> impl Iterator<Item = Tag> {
+    let label = |name| meta.labels.get(name).cloned();
+    let owner = meta.owner.clone();
+    let part = label(names::CONFIGURATION_LABEL).map(Tag::Part);
+    let instance = label(names::INSTANCE_LABEL).map(Tag::Instance);
+    part.into_iter()
+        .chain(owner.map(Tag::Owner))
+        .chain(instance)
+}
+
+impl Touched {
+    fn part(&mut self, configuration: &str) {
+        self.parts.insert(part_of(configuration).into_owned());
+    }
+}
+
+impl Index {
+    fn configuration(
+        &mut self,
+        key: &ConfigurationKey,
+        [was, is]: Turned<&Configuration>,
+        touched: &mut Touched,
+    ) {
+        touched.part(&key.name);
+        let part = part_of(&key.name);
+        let tag = Tag::Part(part.clone().into_owned());
+        if let Some(uid) = was.and_then(|was| was.metadata.uid.as_ref()) {
+            self.uids.remove(uid);
+        }
+        let Some(is) = is else {
+            return self.configurations.remove(&tag, key);
+        };
+        self.configurations.add(tag, key);
+        let uid = is.metadata.uid.clone();
+        (self.uids).extend(uid.map(|uid| (uid, part.into_owned())));
+    }
+
+    fn instance(&mut self, key: &InstanceKey, [was, is]: Turned<&Instance>, touched: &mut Touched) {
+        if let Some(was) = was {
+            let part = part_of(&was.spec.configuration_name).into_owned();
+            self.instances.remove(&Tag::Part(part.clone()), key);
+            touched.parts.insert(part);
+            self.uids
+                .remove(was.metadata.uid.as_deref().unwrap_or_default());
+        }
+        if let Some(is) = is {
+            let part = part_of(&is.spec.configuration_name).into_owned();
+            self.instances.add(Tag::Part(part.clone()), key);
+            touched.parts.insert(part.clone());
+            let uid = is.metadata.uid.clone();
+            self.uids.extend(uid.map(|uid| (uid, part)));
+        }
+        // Its name is free or taken now, for a device of the Configuration that the name begins with.
+        if was.is_none() || is.is_none() {
+            let of = key.name.configuration();
+            of.into_iter().for_each(|of| touched.part(&of));
+        }
+    }
+
+    /// An agent that begins or ends, or makes its object anew, says something of its node.
+    fn reports(&mut self, node: &NodeName, [was, is]: Turned<&NodeDevices>, touched: &mut Touched) {
+        let about = |object: Option<&NodeDevices>| {
+            object.map(|object| (object.metadata.uid.clone(), object.spec.left_out.clone()))
+        };
+        touched.is_all |= about(was) != about(is);
+        let [was, is] = [was, is].map(views);
+        for part in was.keys().chain(is.keys()) {
+            let said = |views: &Views<'_>| -> Vec<_> {
+                let views = views.get(part).into_iter().flatten();
+                views.map(|(_, view)| (*view).clone()).collect()
+            };
+            if said(&was) != said(&is) {
+                touched.parts.insert(part.clone());
+            }
+        }
+        for (part, views) in was {
+            for (place, _) in views {
+                let tag = Tag::Part(part.clone());
+                self.views.remove(&tag, &(node.clone(), place));
+            }
+        }
+        for (part, views) in is {
+            for (place, _) in views {
+                let tag = Tag::Part(part.clone());
+                self.views.add(tag, &(node.clone(), place));
+            }
+        }
+    }
+
+    fn job(&mut self, [was, is]: Turned<&Meta>) {
+        if let Some(was) = was {
+            self.owners.remove(&was.uid);
+        }
+        if let Some(owner) = is.and_then(|is| Some((is.uid.clone(), is.owner.clone()?))) {
+            self.owners.extend([owner]);
+        }
+    }
+
+    fn load(&mut self, was: Option<&BrokerPod>, is: Option<&BrokerPod>) {
+        let [was, is] = [was, is].map(|pod| pod.and_then(BrokerPod::loaded_node));
+        if was == is {
+            return;
+        }
+        let loads = Arc::make_mut(&mut self.loads);
+        if let Some(node) = was {
+            let left = loads.get(&node).map_or(0, |load| load - 1);
+            if left == 0 {
+                loads.remove(&node);
+            } else {
+                loads.insert(node, left);
+            }
+        }
+        if let Some(node) = is {
+            *loads.entry(node).or_default() += 1;
+        }
+    }
+
+    /// Touches the parts of a Pod, a Job or a Service: by its labels, which users may change, and by its owner.
+    fn touch(
+        &self,
+        key: &ObjectKey,
+        metas: Turned<&Meta>,
+        instances: &BTreeMap<InstanceKey, Arc<Instance>>,
+        touched: &mut Touched,
+    ) {
+        for meta in metas.into_iter().flatten() {
+            for tag in tags(meta) {
+                match tag {
+                    Tag::Part(part) => drop(touched.parts.insert(part)),
+                    Tag::Owner(uid) => {
+                        let owner = self.owners.get(&uid).unwrap_or(&uid);
+                        touched.parts.extend(self.uids.get(owner).cloned());
+                    }
+                    Tag::Instance(name) => {
+                        let key = InstanceKey::new(&key.namespace, name.as_str());
+                        let instance = instances.get(&key);
+                        instance
+                            .into_iter()
+                            .for_each(|i| touched.part(&i.spec.configuration_name));
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Views<'a> = BTreeMap<String, Vec<(usize, &'a ConfigurationView)>>;
+
+/// Returns the reports of a node by part, each with its place.
+fn views(object: Option<&NodeDevices>) -> Views<'_> {
+    let mut views = Views::new();
+    let all = object
+        .into_iter()
+        .flat_map(|object| &object.spec.configurations);
+    for (place, view) in all.enumerate() {
+        let part = part_of(&view.name).into_owned();
+        views.entry(part).or_default().push((place, view));
+    }
+    views
+}
+
+fn set<T>(
+    objects: &mut BTreeMap<NodeName, Arc<T>>,
+    node: NodeName,
+    object: Option<Arc<T>>,
+) -> Option<Arc<T>> {
+    match object {
+        Some(object) => objects.insert(node, object),
+        None => objects.remove(&node),
+    }
+}
+
+fn only<'k, K: Clone + Ord + 'k, T>(
+    objects: &BTreeMap<K, Arc<T>>,
+    keys: impl Iterator<Item = &'k K>,
+) -> BTreeMap<K, Arc<T>> {
+    let known = keys.filter_map(|key| Some((key.clone(), objects.get(key)?.clone())));
+    known.collect()
+}
+
+fn change<T: Written>(
+    key: &ConfigurationKey,
+    object: Option<Arc<T>>,
+) -> Change<T, ConfigurationName> {
+    Change {
+        key: key.clone(),
+        version: object.as_ref().map_or(0, |object| object.version()),
+        object,
+    }
+}
+
+/// Returns the Configurations that are there and not known, with the reasons.
+fn unreadable(
+    configurations: &Objects<Configuration, ConfigurationName>,
+) -> BTreeMap<ConfigurationKey, String> {
+    let left_out = configurations.left_out.iter().map(|key| {
+        let why = "all Configurations together are too large for the controller, and those of this namespace are the largest part; delete some";
+        (key.clone(), why.to_owned())
+    });
+    let unreadable = configurations.unreadable.clone().into_iter();
+    unreadable.chain(left_out).collect()
+}
+
+impl World {
     /// Returns the whole world, where this is a part of it.
     pub(crate) fn whole(&self) -> &Self {
         self.scope.as_ref().map_or(self, |scope| &scope.whole)
@@ -91,35 +643,47 @@ impl World {
     /// Returns whether the Configurations of this name are in this part of the world.
     pub(crate) fn includes(&self, configuration: &str) -> bool {
         let scope = self.scope.as_ref();
-        scope.is_none_or(|scope| scope.includes(configuration))
+        scope.is_none_or(|scope| scope.name == part_of(configuration))
     }
 
     /// Returns the reports of all nodes about Configurations.
     pub(crate) fn views(&self) -> impl Iterator<Item = (&NodeName, &ConfigurationView)> {
-        let objects = self.node_devices.iter();
-        let all = objects.flat_map(|(node, object)| {
+        let of_part = self.scope.iter().flat_map(|scope| &scope.views);
+        let of_part = of_part.filter_map(|(node, place)| {
+            let view = self.node_devices.get(node)?.spec.configurations.get(*place);
+            Some((node, view?))
+        });
+        let unlimited = self.scope.is_none().then_some(&*self.node_devices);
+        let all = unlimited.into_iter().flatten().flat_map(|(node, object)| {
             let views = object.spec.configurations.iter();
             views.map(move |view| (node, view))
         });
-        all.filter(|(_, view)| self.includes(&view.name))
+        of_part.chain(all)
     }
-}
 
-impl Scope {
-    fn includes(&self, configuration: &str) -> bool {
-        self.names.contains(&*part_of(configuration))
-    }
-}
-
-fn only<K: Clone + Ord, T>(
-    objects: &BTreeMap<K, Arc<T>>,
-    is_in: impl Fn(&K, &T) -> bool,
-) -> BTreeMap<K, Arc<T>> {
-    let mut part = BTreeMap::new();
-    for (key, object) in objects {
-        if is_in(key, object) {
-            part.insert(key.clone(), object.clone());
+    /// Returns the number of brokers of each node in the whole world, by the value of the node's label.
+    pub(crate) fn loads(&self) -> BTreeMap<String, usize> {
+        if let Some(scope) = &self.scope {
+            return BTreeMap::clone(&scope.loads);
         }
+        let mut loads = BTreeMap::new();
+        for node in self.pods.values().filter_map(|pod| pod.loaded_node()) {
+            *loads.entry(node).or_default() += 1;
+        }
+        loads
     }
-    part
 }
+
+impl BrokerPod {
+    /// Returns the value of the label of the node on which a broker that has not ended runs.
+    fn loaded_node(&self) -> Option<String> {
+        if self.meta.is_deleting || self.has_ended() {
+            return None;
+        }
+        let target = self.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
+        target.or_else(|| self.node.as_deref().map(names::node_in_label))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! Counts the objects of the cluster for the controller's metrics.
-use super::{Shared, world::World};
+use super::world::World;
 use crate::{
     api::{
         condition::{Condition, ConditionType},
@@ -11,38 +11,19 @@ use crate::{
         metrics,
     },
 };
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use std::collections::BTreeMap;
 
-/// The pause after a count, in multiples of the time that it took: each count visits every object.
-const PAUSE: u32 = 20;
 /// The phases that a Pod can have.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 /// An Instance has these conditions only while it is in trouble. They are listed here, so that each is counted from the
 /// beginning, with 0.
 const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
 
-/// Counts at each change of the world, while this replica is the leader.
-pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let (mut world, mut is_leader) = (shared.world.clone(), shared.is_leader.clone());
-    loop {
-        let begun = Instant::now();
-        let now = world.borrow_and_update().clone();
-        let leads = *is_leader.borrow_and_update();
-        let now = now.filter(|_| leads);
-        let counts = now.as_ref().map(|world| broker_pods(world));
-        metrics().set_broker_pods(&counts.unwrap_or_default());
-        let census = now.map(|world| census(&world)).unwrap_or_default();
-        metrics().cluster.set(leads, &census);
-        let pause = sleep(begun.elapsed() * PAUSE);
-        shutdown.run_until_cancelled(pause).await;
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            changed = world.changed() => changed?,
-            changed = is_leader.changed() => changed?,
-        }
-    }
+/// Sets the metrics of a leader, which knows this world, or of a replica that waits for the Lease.
+pub(super) fn count(world: Option<&World>) {
+    metrics().set_broker_pods(&world.map(broker_pods).unwrap_or_default());
+    let counts = world.map(census).unwrap_or_default();
+    metrics().cluster.set(world.is_some(), &counts);
 }
 
 /// The broker Pods that have not ended, by Configuration and node.
@@ -143,6 +124,7 @@ mod tests {
         *,
     };
     use serde_json::json;
+    use std::sync::Arc;
 
     fn world() -> World {
         let mut world = World::default();

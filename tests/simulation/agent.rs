@@ -168,9 +168,9 @@ impl Agent {
             let is_known = known.is_some();
             let (known, is_complete) = known.unwrap_or_default();
             let configurations = Configurations {
-                objects: (self.world.server.borrow().configurations.iter())
+                objects: (self.world.server.borrow().configurations.objects.iter())
                     .filter(|_| is_known)
-                    .map(|(key, configuration)| (key.clone(), configuration.clone()))
+                    .map(|(key, configuration)| (key.clone().typed(), configuration.clone()))
                     .collect(),
                 is_complete,
                 ..Configurations::default()

@@ -87,6 +87,7 @@ impl<T> Table<T> {
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) uid: u64,
+    pub(super) version: u64,
     pub(super) node: String,
     pub(super) containers: Vec<super::pods::Container>,
     /// True if containers that end are started again, until the Pod is deleted.
@@ -121,7 +122,7 @@ pub(super) struct ApiServer {
     pub(super) nodes: Table<Node>,
     pub(super) node_devices: Table<NodeDevices>,
     pub(super) pods: Table<Pod>,
-    pub(super) configurations: BTreeMap<ConfigurationKey, Arc<Configuration>>,
+    pub(super) configurations: Table<Configuration>,
 }
 
 impl ApiServer {
@@ -294,23 +295,54 @@ impl ApiServer {
 
     pub(super) fn put_pod(&mut self, name: &str, pod: Option<Pod>) {
         let version = self.next_version();
-        let pod = pod.map(Arc::new);
+        let pod = pod.map(|pod| Arc::new(Pod { version, ..pod }));
         self.pods.put(key(name), pod, (version, "kubernetes"));
     }
 
-    /// Creates a Pod. Returns its uid.
-    pub(super) fn create_pod(&mut self, mut pod: Pod) -> kube::Result<Option<String>> {
+    pub(super) fn put_configuration(
+        &mut self,
+        mut configuration: Configuration,
+    ) -> Arc<Configuration> {
+        let (key, version) = (key_of(&configuration.metadata), self.next_version());
+        configuration.metadata.resource_version = Some(version.to_string());
+        let configuration = Arc::new(configuration);
+        let by = (version, names::CONTROLLER_MANAGER);
+        (self.configurations).put(key, Some(configuration.clone()), by);
+        configuration
+    }
+
+    /// Patches the status.
+    pub(super) fn patch_configuration(
+        &mut self,
+        key: &ConfigurationKey,
+        patch: &Patch,
+    ) -> kube::Result<Arc<Configuration>> {
+        let before = self.configurations.objects.get(&key.untyped()).cloned();
+        let before = before.ok_or_else(|| refusal(404, "not found"))?;
+        let mut value = serde_json::to_value(&*before).unwrap();
+        for operation in &patch.0 {
+            apply(&mut value, operation).map_err(|e| refusal(422, e))?;
+        }
+        let after: Configuration =
+            serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))?;
+        if after == *before {
+            return Ok(before);
+        }
+        Ok(self.put_configuration(after))
+    }
+
+    pub(super) fn create_pod(&mut self, mut pod: Pod) -> kube::Result<Arc<Pod>> {
         if self.pods.objects.contains_key(&key(&pod.name)) {
             return Err(refusal(409, format!("pods {:?} already exists", pod.name)));
         }
         pod.uid = self.next_uid();
-        let (name, uid) = (pod.name.clone(), pod.uid);
+        let name = pod.name.clone();
         self.put_pod(&name, Some(pod));
-        Ok(Some(uid.to_string()))
+        Ok(self.pods.objects[&key(&name)].clone())
     }
 
     /// Deletes a Pod. Its kubelet ends it; a Pod that has ended is removed at once.
-    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> kube::Result<Option<String>> {
+    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> kube::Result<()> {
         let there = self.pods.objects.get(&key(name));
         let there = there.ok_or_else(|| refusal(404, format!("pods {name:?} not found")))?;
         if there.uid.to_string() != uid {
@@ -320,7 +352,7 @@ impl ApiServer {
         pod.is_deleting = true;
         let is_over = pod.has_ended();
         self.put_pod(name, Some(pod).filter(|_| !is_over));
-        Ok(None)
+        Ok(())
     }
 
     pub(super) fn pod(&self, name: &str, uid: u64) -> Option<Pod> {

@@ -1,9 +1,8 @@
-//! Simulates one run of a controller: its view of the cluster, and the passes that it makes as the leader.
+//! Simulates one run of a controller: its watches, and the requests that it sends as the leader.
 //!
-//! The decisions are the real ones: `controller::nodes::plan`, `controller::brokers::plan` with its memory,
-//! `controller::{touched, parts, agenda}`, and `controller::pace`. The loops around them are copies. The Lease, Jobs,
-//! Services and the status of Configurations are not modelled: `faults.rs` chooses the leader, and lets two controllers
-//! lead for a moment.
+//! The decisions are the real ones: `controller::turns` with all that it plans, and `controller::shown` for what watches and
+//! answers say. Written again is the loop around them, `controller::run`, and how a request is sent. The Lease, Jobs and
+//! Services are not modelled: `faults.rs` chooses the leader, and lets two controllers lead for a moment.
 use super::{
     World,
     api_server::{ApiServer, Node, Pod, Table, key},
@@ -12,35 +11,32 @@ use super::{
     pods::{Container, Kind},
 };
 use crate::{
-    api::{instance::Instance, names, node_devices::NodeDevices},
-    cluster::{is_conflict, is_not_found},
-    controller::{
-        agenda::{Agenda, CREATED_AGAIN, Pass},
-        brokers::{
-            memory::{Memory as Brokers, Outcome},
-            plan as brokers,
-        },
-        nodes::{absent_node, lost::Memory as Lost, plan as nodes},
-        pace::Pace,
-        touched::touched,
-        world::{BrokerPod, Meta, World as Seen},
+    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
+    cluster::{
+        changes::{Change, version_of},
+        is_not_found,
     },
-    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
+    controller::{
+        brokers::{Performed, memory::Outcome, plan as brokers},
+        nodes::{absent_node, plan as nodes, taken_for_gone},
+        outcome::Written,
+        parts::News,
+        status::plan as status,
+        turns::{Answer, Request, Turns},
+        world::{BrokerPod, Meta},
+    },
+    model::{
+        instance_name::{InstanceKey, InstanceName},
+        names::ObjectKey,
+        typed_names::NodeName,
+    },
 };
-use futures::future::{LocalBoxFuture, join_all};
+use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use json_patch::Patch;
 use kube::api::Preconditions;
 use serde_json::Value;
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, sync::Arc};
 use tokio::sync::watch;
-
-const SETTLE: u64 = 20;
 
 pub(super) struct Controller {
     world: Rc<World>,
@@ -48,120 +44,97 @@ pub(super) struct Controller {
     pub(super) process: Process,
     client: Client,
     pub(super) is_leader: watch::Sender<bool>,
-    /// The objects of its watches, and the names of the sets that were listed.
-    seen: RefCell<(Arc<Seen>, BTreeSet<&'static str>)>,
+    turns: RefCell<Turns>,
     changed: watch::Sender<u64>,
 }
 
-type Paces = Pace<(&'static str, ObjectKey)>;
-
 impl Controller {
     pub(super) fn start(world: &Rc<World>, name: &str, link: &watch::Sender<bool>) -> Rc<Self> {
-        let seen = Seen {
-            configurations: world.server.borrow().configurations.clone(),
-            ..Seen::default()
-        };
+        let turns = Turns::new("akri.sh".parse().unwrap(), now(world));
         let controller = Rc::new(Self {
             world: world.clone(),
             name: name.to_owned(),
             process: world.machine.process(),
             client: Client::new(world, name, link),
             is_leader: watch::Sender::new(false),
-            seen: RefCell::new((Arc::new(seen), BTreeSet::new())),
+            turns: RefCell::new(turns),
             changed: watch::Sender::new(0),
         });
+        let state = |node: &Node| node.state.clone();
+        controller.watch(|server| &server.nodes, |_| true, state);
+        controller.watch(|server| &server.instances, |_| true, Instance::clone);
+        controller.watch(|server| &server.node_devices, |_| true, NodeDevices::clone);
         controller.watch(
-            "nodes",
-            |server| &server.nodes,
-            |_: &Node| true,
-            |seen, key, node| {
-                match node {
-                    Some(node) => seen
-                        .nodes
-                        .insert(key.name.into(), Arc::new(node.state.clone())),
-                    None => seen.nodes.remove(key.name.as_str()),
-                };
-            },
+            |server| &server.configurations,
+            |_| true,
+            Configuration::clone,
         );
         controller.watch(
-            "instances",
-            |server| &server.instances,
-            |_: &Instance| true,
-            |seen, key, object| {
-                match object {
-                    Some(object) => seen.instances.insert(key.typed(), object),
-                    None => seen.instances.remove(&key.typed()),
-                };
-            },
-        );
-        controller.watch(
-            "nodedevices",
-            |server| &server.node_devices,
-            |_: &NodeDevices| true,
-            |seen, key, object| {
-                match object {
-                    Some(object) => seen.node_devices.insert(key.name.into(), object),
-                    None => seen.node_devices.remove(key.name.as_str()),
-                };
-            },
-        );
-        controller.watch(
-            "pods",
             |server| &server.pods,
-            |pod: &Pod| pod.broker.is_some(),
-            |seen, key, pod| {
-                match pod {
-                    Some(pod) => seen.pods.insert(key, Arc::new(broker_pod(&pod))),
-                    None => seen.pods.remove(&key),
-                };
-            },
+            |pod| pod.broker.is_some(),
+            broker_pod,
         );
-        let machine = &world.machine;
-        machine.spawn(controller.process, controller.clone().keep_nodes());
-        if world.has_brokers {
-            machine.spawn(controller.process, controller.clone().keep_brokers());
+        for unused in [News::Jobs(vec![]), News::Services(vec![])] {
+            controller.turns.borrow_mut().see(unused);
         }
+        let running = controller.clone().run();
+        world.machine.spawn(controller.process, running);
         controller
     }
 
-    /// Follows a table. `put` inserts or removes an object.
-    fn watch<T: Named + 'static>(
+    /// Follows a table, as `cluster::changes` follows a watch.
+    fn watch<T: Stored + 'static, R, Name>(
         self: &Rc<Self>,
-        what: &'static str,
         table: fn(&ApiServer) -> &Table<T>,
         selects: fn(&T) -> bool,
-        put: fn(&mut Seen, ObjectKey, Option<Arc<T>>),
-    ) {
+        reduce: fn(&T) -> R,
+    ) where
+        R: 'static,
+        Name: From<String> + Clone + Ord + 'static,
+        News: From<Vec<Change<R, Name>>>,
+    {
         let this = self.clone();
-        let mut listed: BTreeMap<ObjectKey, Arc<T>> = BTreeMap::new();
+        let mut listed: Vec<Arc<T>> = vec![];
         let mut known: BTreeSet<ObjectKey> = BTreeSet::new();
+        let there = move |object: &T| Change {
+            key: object.key().typed(),
+            version: object.version(),
+            object: Some(Arc::new(reduce(object))),
+        };
+        let gone = |key: ObjectKey, version| Change {
+            key: key.typed(),
+            version,
+            object: None,
+        };
         let on = move |events: Vec<Event<T>>| {
-            let (seen, whole) = &mut *this.seen.borrow_mut();
-            let seen = Arc::make_mut(seen);
             for event in events {
-                match event {
-                    Event::Init => listed.clear(),
-                    Event::Listed(object) => drop(listed.insert(object.key(), object)),
+                let news: Vec<Change<R, Name>> = match event {
+                    Event::Init => {
+                        listed.clear();
+                        continue;
+                    }
+                    Event::Listed(object) => {
+                        listed.push(object);
+                        continue;
+                    }
                     Event::Complete => {
-                        let listed = std::mem::take(&mut listed);
-                        for gone in known.iter().filter(|key| !listed.contains_key(*key)) {
-                            put(seen, gone.clone(), None);
-                        }
-                        known = listed.keys().cloned().collect();
-                        for (key, object) in listed {
-                            put(seen, key, Some(object));
-                        }
-                        whole.insert(what);
+                        let keys = listed.iter().map(|object| object.key()).collect();
+                        let before = std::mem::replace(&mut known, keys);
+                        let lost = before.difference(&known).cloned();
+                        let lost = lost.map(|key| gone(key, 0));
+                        lost.chain(listed.iter().map(|object| there(object)))
+                            .collect()
                     }
                     Event::Applied(object) => {
                         known.insert(object.key());
-                        put(seen, object.key(), Some(object));
+                        vec![there(&object)]
                     }
-                    Event::Deleted(object, _) => {
+                    Event::Deleted(object, version) => {
                         known.remove(&object.key());
-                        put(seen, object.key(), None);
+                        vec![gone(object.key(), version)]
                     }
-                }
+                };
+                this.turns.borrow_mut().see(news.into());
             }
             this.changed.send_modify(|n| *n += 1);
         };
@@ -169,106 +142,49 @@ impl Controller {
         self.world.machine.spawn(self.process, watching);
     }
 
-    /// Calls `pass` with the parts of the world that are due, as `controller::Turns` does.
-    async fn follow<S>(
-        self: Rc<Self>,
-        mut state: S,
-        pass: impl for<'a> Fn(&'a Self, &'a mut S, Arc<Seen>) -> LocalBoxFuture<'a, Pass>,
-    ) {
+    /// Implements `controller::run`.
+    async fn run(self: Rc<Self>) {
         let (mut changed, mut leader) = (self.changed.subscribe(), self.is_leader.subscribe());
-        let (mut agenda, mut before) = (Agenda::new(), None);
-        let mut wait = Duration::ZERO;
+        let mut open = FuturesUnordered::new();
         loop {
-            let millis = u64::try_from(wait.as_millis())
-                .unwrap_or(u64::MAX)
-                .min(1 << 40);
+            let now = now(&self.world);
+            let (requests, wake) = {
+                let mut turns = self.turns.borrow_mut();
+                let leads = *leader.borrow_and_update() && turns.is_listed();
+                turns.lead(leads, now);
+                let requests = turns.step(now);
+                turns.take_notes();
+                (requests, turns.wakes_at(now.instant))
+            };
+            open.extend(requests.into_iter().map(|(part, request)| {
+                let this = &self;
+                async move {
+                    let answer = this.ask(&request).await;
+                    (part, request, answer)
+                }
+            }));
+            let wait = wake.map(|at| at.saturating_duration_since(now.instant).as_millis());
+            let millis = wait.and_then(|wait| u64::try_from(wait).ok());
             tokio::select! {
                 biased;
-                _ = changed.changed() => {}
                 _ = leader.changed() => {}
-                () = self.world.machine.sleep(millis + 1) => {}
+                Some((part, request, answer)) = open.next() => {
+                    let now = self::now(&self.world);
+                    self.turns.borrow_mut().answered(part, &request, answer, now);
+                }
+                _ = changed.changed() => {}
+                () = self.world.machine.sleep(millis.unwrap_or(1 << 40).min(1 << 40) + 1) => {}
             }
-            self.world.machine.sleep(SETTLE).await;
-            changed.mark_unchanged();
-            let leads = *leader.borrow_and_update();
-            let (seen, is_whole) = {
-                let (seen, whole) = &*self.seen.borrow();
-                (seen.clone(), whole.len() == 4)
-            };
-            if !leads || !is_whole {
-                (agenda, before, wait) = (Agenda::new(), None, Duration::MAX);
-                continue;
-            }
-            match before.replace(seen.clone()) {
-                Some(before) => agenda.touch(touched(&before, &seen)),
-                None => agenda = Agenda::new(),
-            }
-            if let Some(parts) = agenda.take(self.now().instant) {
-                let result = pass(&self, &mut state, seen.part(&parts)).await;
-                agenda.done(&parts, result, self.now().instant);
-            }
-            let now = self.now().instant;
-            let next = agenda.next().map(|at| at.saturating_duration_since(now));
-            wait = next.unwrap_or(Duration::MAX);
         }
     }
 
-    async fn keep_nodes(self: Rc<Self>) {
-        let pace = Pace::new(Duration::from_millis(500), Duration::from_secs(30));
-        let batches = Pace::new(Duration::from_millis(100), Duration::from_secs(2));
-        let state = (Lost::default(), pace, batches);
-        self.follow(state, |this, state, seen| {
-            Box::pin(this.nodes_pass(state, seen))
-        })
-        .await;
-    }
-
-    async fn nodes_pass(
-        &self,
-        (memory, pace, batches): &mut (Lost, Paces, Paces),
-        mut seen: Arc<Seen>,
-    ) -> Pass {
-        memory.notice(&seen, self.now());
-        for node in memory.looks(self.now().instant) {
-            let pods = self.pods_of(&node).await;
-            memory.looked(&node, pods, self.now().instant);
-            if let Some(scope) = &seen.scope {
-                seen = scope.whole.clone();
-            }
-        }
-        let planned = nodes::plan(&seen, memory, self.now());
-        let (batched, paced): (Vec<_>, Vec<_>) =
-            (planned.actions.into_iter()).partition(nodes::Action::is_batched);
-        let (mut actions, mut later) = batches.due(batched, step, self.now().instant);
-        let (others, others_later) = pace.due(paced, step, self.now().instant);
-        actions.extend(others);
-        later.extend(others_later);
-        let mut waits = planned.waits;
-        for (action, wait) in later {
-            waits.add(&action.part(&seen), wait);
-        }
-        for action in actions.iter().filter(|action| action.is_creation()) {
-            waits.add(&action.part(&seen), CREATED_AGAIN);
-        }
-        let suspects: BTreeSet<NodeName> = actions.iter().flat_map(taken_for_gone).collect();
-        let there = self.not_gone(suspects).await;
-        let is_sure = |action: &nodes::Action| taken_for_gone(action).is_disjoint(&there);
-        let (sure, doubtful): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_sure);
-        let memory = RefCell::new(memory);
-        let acts = join_all(sure.iter().map(|action| self.act(action, &memory)));
-        let results = acts.await.into_iter().zip(&sure);
-        let failed = results.filter(|(is_done, _)| !is_done);
-        let failed = failed.map(|(_, action)| action).chain(&doubtful);
-        Pass {
-            failed: failed.map(|action| action.part(&seen)).collect(),
-            waits,
-        }
-    }
-
-    fn now(&self) -> absent_node::Now {
-        absent_node::Now {
-            clock: self.world.machine.clock(),
-            instant: self.world.machine.instant(),
+    async fn ask(&self, request: &Request) -> Answer {
+        match request {
+            Request::Look(node) => Answer::Pods(self.pods_of(node).await),
+            Request::Device(action) => Answer::Written(self.act(action).await),
+            Request::Broker(action) => Answer::Performed(self.perform(action).await),
+            Request::Status(action) => Answer::Written(self.write_status(action).await),
+            Request::Service(action) => panic!("there are no Services: {action:?}"),
         }
     }
 
@@ -298,21 +214,25 @@ impl Controller {
         join_all(looks).await.into_iter().flatten().collect()
     }
 
-    async fn act(&self, action: &nodes::Action, memory: &RefCell<&mut Lost>) -> bool {
+    async fn act(&self, action: &nodes::Action) -> Written {
+        if !self.not_gone(taken_for_gone(action)).await.is_empty() {
+            return Written::NOT_DONE;
+        }
         match action {
             nodes::Action::Change(change) => {
-                if let Some(patch) = &change.patch {
-                    if let Err(e) = self.patch(&change.key, (patch, false)).await {
-                        return is_not_found(&e);
-                    }
-                    let left = change.absent.iter().chain(&change.gone);
-                    let now = self.now().instant;
-                    memory.borrow_mut().left(&change.key, left, now);
+                let mut written = Written::done(true);
+                for (patch, is_status) in [(&change.patch, false), (&change.status, true)] {
+                    let Some(patch) = patch else {
+                        continue;
+                    };
+                    let patched = self.patch(&change.key, (patch, is_status)).await;
+                    written.is_done = is_done(&patched);
+                    let Ok(instance) = patched else {
+                        break;
+                    };
+                    written.objects.push(vec![seen(&instance)].into());
                 }
-                let Some(patch) = &change.status else {
-                    return true;
-                };
-                is_done(self.patch(&change.key, (patch, true)).await)
+                written
             }
             nodes::Action::Delete {
                 key,
@@ -329,23 +249,24 @@ impl Controller {
                 let ask = |server: &mut ApiServer| {
                     server.delete(&key.name, &preconditions, names::CONTROLLER_MANAGER)
                 };
-                is_done(self.client.request(what, ask).await)
+                Written::done(is_done(&self.client.request(what, ask).await))
             }
             nodes::Action::Create(instance) => {
                 let key = crate::store::key_of(&instance.metadata);
-                let now = self.now().clock;
+                let clock = self.world.machine.clock();
                 let what = || format!("create {}: {:?}", key.name, instance.spec.nodes);
                 let ask = |server: &mut ApiServer| {
-                    server.create(instance, (names::CONTROLLER_MANAGER, now))
+                    server.create(instance, (names::CONTROLLER_MANAGER, clock))
                 };
-                is_done(self.client.request(what, ask).await.map(drop))
+                let created = self.client.request(what, ask).await;
+                created.map_or(Written::NOT_DONE, |made| Written::with(seen(&made)))
             }
             nodes::Action::DeleteNodeDevices { node, uid } => {
                 let what = || format!("delete nodedevices {node}");
                 let ask = |server: &mut ApiServer| server.delete_node_devices(node, Some(uid));
-                is_done(self.client.request(what, ask).await)
+                Written::done(is_done(&self.client.request(what, ask).await))
             }
-            nodes::Action::Strip { .. } => true,
+            nodes::Action::Strip { .. } => Written::done(true),
         }
     }
 
@@ -353,140 +274,155 @@ impl Controller {
         &self,
         key: &InstanceKey,
         (patch, is_status): (&Patch, bool),
-    ) -> kube::Result<()> {
+    ) -> kube::Result<Arc<Instance>> {
         let what = || format!("patch {}: {patch}", key.name);
         let ask = |server: &mut ApiServer| {
             server.patch(&key.name, (patch, is_status), names::CONTROLLER_MANAGER)
         };
-        self.client.request(what, ask).await.map(drop)
+        self.client.request(what, ask).await
     }
 
-    async fn keep_brokers(self: Rc<Self>) {
-        self.follow(Brokers::default(), |this, memory, seen| {
-            Box::pin(this.brokers_pass(memory, seen))
-        })
-        .await;
-    }
-
-    async fn brokers_pass(&self, memory: &mut Brokers, seen: Arc<Seen>) -> Pass {
-        let machine = &self.world.machine;
-        memory.observe(&seen, machine.clock());
-        let planned = |memory: &Brokers| {
-            brokers::plan(&brokers::Input {
-                world: &seen,
-                memory,
-                resource_prefix: &"akri.sh".parse().unwrap(),
-                now: machine.clock(),
-            })
-        };
-        let mut failed = BTreeSet::new();
-        let first = planned(memory);
-        for (action, part) in first.actions.iter().zip(first.parts) {
-            // Another controller may lead now.
-            if *self.is_leader.borrow() {
-                let outcome = self.perform(action).await;
-                let settled = memory.settle(action, &outcome, machine.clock());
-                failed.extend((!settled.is_done).then_some(part));
+    async fn write_status(&self, action: &status::Action) -> Written {
+        if !self.not_gone(action.gone.clone()).await.is_empty() {
+            return Written::NOT_DONE;
+        }
+        let written = match &action.object {
+            status::Object::Instance(key) => {
+                let patched = self.patch(key, (&action.patch, true)).await;
+                patched.map(|instance| Written::with(seen(&instance)))
             }
-        }
-        let left = planned(memory);
-        failed.extend(left.parts);
-        Pass {
-            failed,
-            waits: left.waits,
-        }
+            status::Object::Configuration(key) => {
+                let what = || format!("patch {}: {}", key.name, action.patch);
+                let ask = |server: &mut ApiServer| server.patch_configuration(key, &action.patch);
+                let patched = self.client.request(what, ask).await;
+                patched.map(|configuration| {
+                    Written::with(Change {
+                        key: key.clone(),
+                        version: version_of(&configuration.metadata),
+                        object: Some(configuration),
+                    })
+                })
+            }
+        };
+        written.unwrap_or_else(|e| Written::done(is_not_found(&e)))
     }
 
-    async fn perform(&self, action: &brokers::Action) -> Outcome {
+    async fn perform(&self, action: &brokers::Action) -> Performed {
         let made = match action {
             brokers::Action::CreatePod { broker, pod, .. } => {
                 let pod = pod_of(&broker.key.name, pod);
                 let what = || format!("create pod {}", pod.name);
-                self.client
-                    .request(what, |server| server.create_pod(pod.clone()))
-                    .await
+                let created = (self.client).request(what, |server| server.create_pod(pod.clone()));
+                created.await.map(Some)
             }
             brokers::Action::DeletePod { key, uid, .. }
-            | brokers::Action::ReplacePod { key, uid } => {
-                let what = || format!("delete pod {}", key.name);
-                self.client
-                    .request(what, |server| server.delete_pod(&key.name, uid))
-                    .await
-            }
-            brokers::Action::MovePod {
+            | brokers::Action::ReplacePod { key, uid }
+            | brokers::Action::MovePod {
                 broker: brokers::Broker { key, .. },
                 uid,
                 ..
             } => {
                 let what = || format!("delete pod {}", key.name);
-                self.client
-                    .request(what, |server| server.delete_pod(&key.name, uid))
-                    .await
+                let deleted =
+                    (self.client).request(what, |server| server.delete_pod(&key.name, uid));
+                deleted.await.map(|()| None)
             }
             brokers::Action::CreateJob { .. }
             | brokers::Action::DeleteJob { .. }
             | brokers::Action::TryPod { .. }
             | brokers::Action::Remember { .. } => Ok(None),
         };
-        match made {
-            Ok(uid) => Outcome::Done(uid),
-            Err(e) => match crate::cluster::code(&e) {
+        let outcome = match &made {
+            Ok(_) => Outcome::Done,
+            Err(e) => match crate::cluster::code(e) {
                 Some(code) => Outcome::from_status(code, ""),
                 None => Outcome::Failed(e.to_string()),
             },
+        };
+        let change = |pod: Arc<Pod>| Change {
+            key: pod.key(),
+            version: pod.version,
+            object: Some(Arc::new(broker_pod(&pod))),
+        };
+        Performed {
+            outcome,
+            object: made.ok().flatten().map(|pod| vec![change(pod)].into()),
         }
     }
 }
 
-fn is_done(result: kube::Result<()>) -> bool {
-    result.map_or_else(|e| is_not_found(&e) && !is_conflict(&e), |()| true)
-}
-
-fn step(action: &nodes::Action) -> (&'static str, ObjectKey) {
-    match action {
-        nodes::Action::Change(change) => ("change", change.key.untyped()),
-        nodes::Action::Create(instance) => ("create", crate::store::key_of(&instance.metadata)),
-        nodes::Action::Delete { key, .. } => ("delete", key.untyped()),
-        nodes::Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
-        nodes::Action::Strip { key, .. } => ("strip", key.untyped()),
+fn now(world: &World) -> absent_node::Now {
+    absent_node::Now {
+        clock: world.machine.clock(),
+        instant: world.machine.instant(),
     }
 }
 
-fn taken_for_gone(action: &nodes::Action) -> BTreeSet<NodeName> {
-    match action {
-        nodes::Action::Change(change) => change.gone.clone(),
-        nodes::Action::Create(_)
-        | nodes::Action::Delete { .. }
-        | nodes::Action::DeleteNodeDevices { .. }
-        | nodes::Action::Strip { .. } => BTreeSet::new(),
+fn is_done<T>(result: &kube::Result<T>) -> bool {
+    result.as_ref().map_or_else(is_not_found, |_| true)
+}
+
+fn seen(instance: &Arc<Instance>) -> Change<Instance, InstanceName> {
+    Change {
+        key: crate::store::instance_key(&instance.metadata),
+        version: version_of(&instance.metadata),
+        object: Some(instance.clone()),
     }
 }
 
-trait Named {
+/// An object of a table.
+trait Stored {
     fn key(&self) -> ObjectKey;
+    fn version(&self) -> u64;
 }
 
-impl Named for Instance {
+impl Stored for Instance {
     fn key(&self) -> ObjectKey {
         crate::store::key_of(&self.metadata)
     }
-}
 
-impl Named for Node {
-    fn key(&self) -> ObjectKey {
-        key(&self.name)
+    fn version(&self) -> u64 {
+        version_of(&self.metadata)
     }
 }
 
-impl Named for NodeDevices {
+impl Stored for Configuration {
     fn key(&self) -> ObjectKey {
-        key(self.metadata.name.as_deref().unwrap_or_default())
+        crate::store::key_of(&self.metadata)
+    }
+
+    fn version(&self) -> u64 {
+        version_of(&self.metadata)
     }
 }
 
-impl Named for Pod {
+impl Stored for Node {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new("", &self.name)
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+impl Stored for NodeDevices {
+    fn key(&self) -> ObjectKey {
+        crate::store::key_of(&self.metadata)
+    }
+
+    fn version(&self) -> u64 {
+        version_of(&self.metadata)
+    }
+}
+
+impl Stored for Pod {
     fn key(&self) -> ObjectKey {
         key(&self.name)
+    }
+
+    fn version(&self) -> u64 {
+        self.version
     }
 }
 
@@ -497,6 +433,7 @@ fn pod_of(name: &str, made: &Value) -> Pod {
     Pod {
         name: name.to_owned(),
         uid: 0,
+        version: 0,
         node: made["metadata"]["labels"][names::TARGET_NODE_LABEL]
             .as_str()
             .unwrap_or_default()
@@ -522,6 +459,7 @@ fn broker_pod(pod: &Pod) -> BrokerPod {
     BrokerPod {
         meta: Meta {
             uid: pod.uid.to_string(),
+            version: pod.version,
             labels: map(&made["metadata"]["labels"]),
             annotations: map(&made["metadata"]["annotations"]),
             owner: made["metadata"]["ownerReferences"][0]["uid"]

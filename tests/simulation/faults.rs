@@ -123,6 +123,7 @@ fn create_pod(world: &Rc<World>) {
     let pod = Pod {
         name: format!("pod-{n}"),
         uid: n,
+        version: 0,
         node: world.nodes[at].name.clone(),
         restarts,
         tolerates: machine.chance(30),

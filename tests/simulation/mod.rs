@@ -75,7 +75,6 @@ struct World {
     /// The time at which requests were last made slow or lost.
     stormy: Cell<u64>,
     nodes: Vec<Node>,
-    has_brokers: bool,
     devices: Devices,
     /// The validated Configurations of every agent.
     validated: Arc<ValidatedConfigurations>,
@@ -121,7 +120,7 @@ impl World {
                 resource_name: None,
             };
             validated.accepted.insert(key.clone(), accepted);
-            server.configurations.insert(key, configuration);
+            server.put_configuration(Configuration::clone(&configuration));
         }
         let world = Rc::new(Self {
             machine,
@@ -131,7 +130,6 @@ impl World {
             weather: Cell::default(),
             stormy: Cell::default(),
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
-            has_brokers,
             devices: Devices::default(),
             validated: Arc::new(validated),
             control_link: watch::Sender::new(true),

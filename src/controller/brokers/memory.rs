@@ -1,5 +1,5 @@
-//! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, and actions whose
-//! results do not show yet. Pure. A controller that starts knows nothing, and is right all the same.
+//! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, refused specs and
+//! moves. Pure. A controller that starts knows nothing, and is right all the same.
 pub(crate) use super::outcome::{Notice, Outcome, Settled};
 use super::{
     action::{Action, Broker},
@@ -10,15 +10,13 @@ use super::{
 use crate::{
     api::names,
     controller::world::{BrokerPod, World},
-    model::{names::ObjectKey, typed_names::NodeName},
+    model::names::ObjectKey,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A broker that ran for so long and fails then starts over with the shortest wait.
 const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
-/// A created object is in the watch long before this time. If it is not, it was deleted in between.
-const SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// A broker of a device that moves again and again is replaced at most so often: anybody on a LAN can make one move.
 const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
 /// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
@@ -27,43 +25,16 @@ const TRIES_BEFORE_TAKEN: u32 = 3;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Memory {
     failures: Failures,
-    /// Objects that were created and are not in the watch yet.
-    created: BTreeMap<ObjectKey, Created>,
-    /// The uids of objects that were deleted and are still in the watch.
-    deleted: BTreeSet<String>,
     pub(crate) specs: Specs,
     pub(crate) moves: Moves,
     /// The times at which Pods were replaced because their devices had moved.
     moved: BTreeMap<ObjectKey, Timestamp>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct Created {
-    uid: String,
-    /// The uid of the Instance.
-    owner: String,
-    /// The node of a Pod.
-    node: Option<NodeName>,
-    since: Timestamp,
-}
-
 impl Memory {
     /// Records what the world shows, or the parts of it that have changed. Returns the notices for users.
     pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
         let whole = world.whole();
-        let shows = |key: &ObjectKey, uid: &str| {
-            let pod = whole.pods.get(key).map(|pod| &pod.meta);
-            let job = whole.jobs.get(key).map(|job| &job.meta);
-            pod.or(job).is_some_and(|meta| meta.uid == uid)
-        };
-        (self.created)
-            .retain(|key, made| !shows(key, &made.uid) && now < made.since + SHOWS_WITHIN);
-        if !self.deleted.is_empty() {
-            let pods = whole.pods.values().map(|pod| &pod.meta.uid);
-            let uids = pods.chain(whole.jobs.values().map(|job| &job.meta.uid));
-            let there: BTreeSet<_> = uids.filter(|uid| self.deleted.contains(*uid)).collect();
-            self.deleted = there.into_iter().cloned().collect();
-        }
         self.failures.observe(whole);
         self.moves.observe(world, now);
         self.specs.observe(whole);
@@ -93,6 +64,11 @@ impl Memory {
             notices.extend(self.observe_pod(broker, pod, now));
         }
         notices
+    }
+
+    /// Forgets the Instances that the whole world does not have any more.
+    pub(crate) fn forget_gone(&mut self, whole: &World) {
+        self.moves.forget_gone(whole);
     }
 
     fn observe_pod(&mut self, broker: Broker, pod: &BrokerPod, now: Timestamp) -> Option<Notice> {
@@ -130,34 +106,18 @@ impl Memory {
     /// Records the outcome of an action.
     pub(crate) fn settle(&mut self, action: &Action, outcome: &Outcome, now: Timestamp) -> Settled {
         match action {
-            Action::CreatePod {
-                broker,
-                owner,
-                node,
-                ..
-            } => {
-                let settled = self.settle_creation(broker, owner, outcome, now);
-                if let Some(created) = self.created.get_mut(&broker.key) {
-                    created.node = Some(node.clone());
-                }
-                settled
+            Action::CreatePod { broker, .. } | Action::CreateJob { broker, .. } => {
+                self.settle_creation(broker, outcome, now)
             }
             Action::TryPod { broker, .. } => self.settle_trial(broker, outcome, now),
-            Action::CreateJob { broker, owner, .. } => {
-                self.settle_creation(broker, owner, outcome, now)
-            }
             Action::MovePod {
-                broker,
-                uid,
-                node,
-                why,
-                ..
+                broker, node, why, ..
             } => {
                 // It was scheduled meanwhile, or is another: the world will show it.
                 if *outcome == Outcome::Conflict {
                     return Settled::DONE;
                 }
-                let settled = self.settle_deletion(uid, outcome);
+                let settled = settle_deletion(outcome);
                 if !settled.is_done {
                     return settled;
                 }
@@ -168,50 +128,23 @@ impl Memory {
                     why: why.clone(),
                 })
             }
-            Action::ReplacePod { key, uid } => {
-                let settled = self.settle_deletion(uid, outcome);
+            Action::ReplacePod { key, .. } => {
+                let settled = settle_deletion(outcome);
                 if settled.is_done {
                     self.moved.insert(key.clone(), now);
                 }
                 settled
             }
-            Action::DeletePod { uid, .. } | Action::DeleteJob { uid, .. } => {
-                self.settle_deletion(uid, outcome)
+            Action::DeletePod { .. } | Action::DeleteJob { .. } | Action::Remember { .. } => {
+                settle_deletion(outcome)
             }
-            Action::Remember { .. } => match outcome {
-                Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => Settled::DONE,
-                Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
-            },
         }
     }
 
-    fn settle_deletion(&mut self, uid: &str, outcome: &Outcome) -> Settled {
+    fn settle_creation(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
         match outcome {
-            Outcome::Done(_) | Outcome::Conflict | Outcome::Gone => {
-                self.deleted.insert(uid.to_owned());
-                Settled::DONE
-            }
-            Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
-        }
-    }
-
-    fn settle_creation(
-        &mut self,
-        broker: &Broker,
-        owner: &str,
-        outcome: &Outcome,
-        now: Timestamp,
-    ) -> Settled {
-        match outcome {
-            Outcome::Done(uid) => {
-                let created = Created {
-                    uid: uid.clone().unwrap_or_default(),
-                    owner: owner.to_owned(),
-                    node: None,
-                    since: now,
-                };
+            Outcome::Done => {
                 self.specs.accept(&broker.configuration, &broker.digest);
-                self.created.insert(broker.key.clone(), created);
                 Settled::with(Notice::Created(broker.clone()))
             }
             Outcome::Conflict => {
@@ -238,7 +171,7 @@ impl Memory {
     fn settle_trial(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
         match outcome {
             // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
-            Outcome::Done(_) | Outcome::Conflict => {
+            Outcome::Done | Outcome::Conflict => {
                 self.specs.accept(&broker.configuration, &broker.digest);
                 Settled::DONE
             }
@@ -251,7 +184,7 @@ impl Memory {
     /// Records the outcome of a creation, or of its trial, that found no object of the name and made none.
     fn settle_failure(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
         match outcome {
-            Outcome::Done(_) | Outcome::Conflict => Settled::DONE,
+            Outcome::Done | Outcome::Conflict => Settled::DONE,
             // The Instance or its namespace is being deleted.
             Outcome::Gone => {
                 self.failures.add(broker, Failure::NotCreated, now);
@@ -300,30 +233,16 @@ impl Memory {
         self.failures.count(key, digest)
     }
 
-    /// Returns the nodes of the Pods that were created and do not show yet.
-    pub(crate) fn created_on(&self) -> impl Iterator<Item = &NodeName> {
-        self.created
-            .values()
-            .filter_map(|created| created.node.as_ref())
-    }
-
     /// Returns when the broker of a device that has moved may be replaced.
     pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.moved.get(key).map(|at| *at + MOVES_APART)
     }
+}
 
-    pub(crate) fn is_created(&self, key: &ObjectKey, owner: &str) -> bool {
-        (self.created.get(key)).is_some_and(|created| created.owner == owner)
-    }
-
-    pub(crate) fn is_deleted(&self, uid: &str) -> bool {
-        self.deleted.contains(uid)
-    }
-
-    /// Returns when the first object that was created must be in the watch.
-    pub(crate) fn wake(&self) -> Option<Timestamp> {
-        (self.created.values())
-            .map(|created| created.since + SHOWS_WITHIN)
-            .min()
+/// Returns the effect of the deletion of an object, or of the change of one that may be gone.
+fn settle_deletion(outcome: &Outcome) -> Settled {
+    match outcome {
+        Outcome::Done | Outcome::Conflict | Outcome::Gone => Settled::DONE,
+        Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
     }
 }

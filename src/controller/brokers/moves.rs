@@ -34,18 +34,17 @@ impl Moves {
     pub(super) fn observe(&mut self, world: &World, now: Timestamp) {
         let whole = world.whole();
         (self.left).retain(|_, left| whole.instances.contains_key(&left.instance));
-        let instances = world.instances.values();
-        let uids = instances.filter_map(|instance| instance.metadata.uid.as_ref());
-        let uids: BTreeSet<&String> = uids.collect();
-        // A look at a part does not say which Instances of other parts are gone.
-        if world.scope.is_none() {
-            self.first_seen.retain(|uid, _| uids.contains(uid));
-        }
-        for uid in uids {
+        for uid in uids(world) {
             if !self.first_seen.contains_key(uid) {
                 self.first_seen.insert(uid.clone(), now);
             }
         }
+    }
+
+    /// Forgets the Instances that the whole world does not have any more.
+    pub(super) fn forget_gone(&mut self, whole: &World) {
+        let uids: BTreeSet<&String> = uids(whole).collect();
+        self.first_seen.retain(|uid, _| uids.contains(uid));
     }
 
     /// Forgets the moves of a Pod that runs.
@@ -83,4 +82,9 @@ impl Moves {
     pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
         self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)
     }
+}
+
+fn uids(world: &World) -> impl Iterator<Item = &String> {
+    let instances = world.instances.values();
+    instances.filter_map(|instance| instance.metadata.uid.as_ref())
 }

@@ -7,8 +7,8 @@ use kube::core::{Status, response::StatusCause};
 /// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// The action was carried out. The value is the uid of the created object, if one was created.
-    Done(Option<String>),
+    /// The action was carried out.
+    Done,
     /// The object was replaced, or exists already.
     Conflict,
     /// The object is not there.

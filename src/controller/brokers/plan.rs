@@ -18,9 +18,8 @@ use crate::{
         names,
     },
     controller::{
-        agenda::Waits,
         nodes::DeviceReports,
-        parts::part_of,
+        queue::Waits,
         world::{BrokerJob, BrokerPod, World},
     },
     model::{
@@ -41,6 +40,8 @@ use std::{
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
     pub(crate) memory: &'a Memory,
+    /// The nodes of the brokers that other parts are creating.
+    pub(crate) coming: &'a [NodeName],
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) now: Timestamp,
@@ -49,8 +50,6 @@ pub(crate) struct Input<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// The part of the world of each action, in the same order.
-    pub(crate) parts: Vec<String>,
     /// Configurations that no broker can be made of, with their digest. What runs of them goes on.
     pub(crate) broken: BTreeMap<ConfigurationKey, (String, SpecError)>,
     pub(crate) reports: Reports,
@@ -67,23 +66,13 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         loads: None,
         specs: BTreeMap::new(),
         moves: 0,
-        part: String::new(),
         plan: Plan::default(),
     };
-    let wait = |at: Timestamp| wait(input.now, at);
-    planner.plan.waits = Waits::of_all(input.memory.wake().map(wait));
     for (key, instance) in &input.world.instances {
-        planner.part = part_of(&instance.spec.configuration_name).into_owned();
         planner.instance(key, instance);
-        let count = planner.plan.actions.len();
-        planner.plan.parts.resize(count, planner.part.clone());
     }
     planner.report_refusals();
     planner.plan
-}
-
-fn wait(now: Timestamp, at: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
 type Owned<'a, T> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a ObjectKey, &'a T>>;
@@ -144,8 +133,6 @@ struct Planner<'a> {
     specs: BTreeMap<&'a ConfigurationKey, specs::CheckedSpec>,
     /// The number of Pods that this plan moves.
     moves: usize,
-    /// The part of the world whose Instances are being planned.
-    part: String,
     plan: Plan,
 }
 
@@ -289,7 +276,8 @@ impl<'a> Planner<'a> {
     }
 
     fn wake_at(&mut self, at: Timestamp) {
-        self.plan.waits.add(&self.part, wait(self.input.now, at));
+        let wait = Duration::try_from(at.duration_since(self.input.now));
+        self.plan.waits.add(wait.unwrap_or_default());
     }
 }
 

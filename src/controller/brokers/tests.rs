@@ -6,7 +6,7 @@ use crate::{
     },
     cluster::events,
     controller::{
-        Settings,
+        shared::Settings,
         world::{BrokerJob, Meta, NodeState},
     },
     model::{names::Key, variables::Variables},
@@ -76,18 +76,20 @@ fn world(broker: Value) -> World {
     World {
         configurations: BTreeMap::from([(Key::new("ns", "cam"), Arc::new(configuration))]),
         instances: BTreeMap::from([(Key::new("ns", "cam-1"), Arc::new(instance))]),
-        nodes: BTreeMap::from([("a".into(), Arc::new(node))]),
+        nodes: Arc::new(BTreeMap::from([("a".into(), Arc::new(node))])),
         ..World::default()
     }
 }
 
-/// Runs one pass of a replica over this world, with an empty memory.
-async fn one_pass(client: Client, world: World, leads: bool) -> (Pass, Memory) {
-    let (pass, memory, _) = one_pass_reported(client, world, leads).await;
-    (pass, memory)
+/// What a controller with an empty memory has done in a world.
+struct Pass {
+    is_failed: bool,
+    waits: Waits,
+    brokers: Brokers,
+    created: Vec<Performed>,
 }
 
-async fn one_pass_reported(client: Client, world: World, leads: bool) -> (Pass, Memory, Reports) {
+async fn pass(client: Client, world: World) -> Pass {
     let shared = Shared {
         events: events::events(client.clone(), "test", "test").0,
         client,
@@ -99,12 +101,24 @@ async fn one_pass_reported(client: Client, world: World, leads: bool) -> (Pass, 
             variables: Variables::default(),
             http_address: None,
         },
-        world: watch::channel(None).1,
-        is_leader: watch::channel(leads).1,
+        is_leader: watch::channel(true).1,
     };
-    let mut state = State::new();
-    let (pass, reports) = pass(&shared, &mut state, &world, &CancellationToken::new()).await;
-    (pass, state.memory, reports)
+    let mut brokers = Brokers::new("akri.sh".parse().unwrap());
+    let (now, mut notes) = (Timestamp::now(), vec![]);
+    let (actions, _) = brokers.plan(&world, &[], now, &mut notes);
+    let (mut is_failed, mut created) = (false, vec![]);
+    for action in actions {
+        let performed = perform(&shared, &action).await;
+        is_failed |= !brokers.settle(&world, &action, &performed.outcome, now).0;
+        created.push(performed);
+    }
+    let (_, waits) = brokers.plan(&world, &[], now, &mut notes);
+    Pass {
+        is_failed,
+        waits,
+        brokers,
+        created,
+    }
 }
 
 fn lines(requests: &Requests) -> Vec<String> {
@@ -117,58 +131,52 @@ const JOBS: &str = "POST /apis/batch/v1/namespaces/ns/jobs";
 const STATUS: &str = "PATCH /apis/akri.sh/v0/namespaces/ns/instances/cam-1/status";
 
 #[tokio::test]
-async fn a_pod_is_sent_as_its_user_wrote_it() {
+async fn a_pod_is_sent_as_its_user_wrote_it_and_known_as_it_was_created() {
     let spec = json!({"containers": [{"name": "a"}], "newerThanUs": {"kept": [1, null]}});
-    let created = json!({"metadata": {"name": "cam-1-pod", "uid": "new"}});
-    let (client, requests) = api_server(&[("POST", 201, created)]);
-    let (pass, memory) = one_pass(client, world(json!({"brokerPodSpec": spec})), true).await;
+    let metadata =
+        json!({"name": "cam-1-pod", "namespace": "ns", "uid": "new", "resourceVersion": "7"});
+    let (client, requests) = api_server(&[("POST", 201, json!({"metadata": metadata}))]);
+    let mut pass = pass(client, world(json!({"brokerPodSpec": spec}))).await;
     assert_eq!(lines(&requests), [PODS]);
     let sent = &requests.lock().unwrap()[0].1;
     assert_eq!(sent["kind"], "Pod");
     assert_eq!(sent["spec"]["newerThanUs"], spec["newerThanUs"]);
     assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "instance");
-    assert!(pass.failed.is_empty());
-    assert!(memory.is_created(&ObjectKey::new("ns", "cam-1-pod"), "instance"));
-}
-
-#[tokio::test]
-async fn a_replica_that_does_not_lead_sends_nothing() {
-    let (client, requests) = api_server(&[]);
-    let spec = json!({"brokerPodSpec": {"containers": []}});
-    one_pass(client, world(spec), false).await;
-    assert_eq!(lines(&requests), [""; 0]);
+    assert!(!pass.is_failed);
+    let Some(News::Pods(created)) = pass.created.remove(0).object else {
+        panic!("no Pod was returned");
+    };
+    assert_eq!(created[0].key, ObjectKey::new("ns", "cam-1-pod"));
+    assert_eq!(created[0].version, 7);
 }
 
 #[tokio::test]
 async fn an_api_server_that_is_busy_is_tried_again_and_one_that_refuses_later() {
     let spec = || world(json!({"brokerPodSpec": {"containers": []}}));
     let (client, _) = api_server(&[("POST", 503, status(503, "busy"))]);
-    let (busy, memory) = one_pass(client, spec(), true).await;
-    assert!(!busy.failed.is_empty());
-    let pod = ObjectKey::new("ns", "cam-1-pod");
-    assert!(!memory.is_created(&pod, "instance"));
+    assert!(pass(client, spec()).await.is_failed);
     let (client, _) = api_server(&[("POST", 422, status(422, "no image"))]);
-    let (refused, _) = one_pass(client, spec(), true).await;
-    assert!(refused.failed.is_empty());
+    let refused = pass(client, spec()).await;
+    assert!(!refused.is_failed);
     assert!(refused.waits.first().unwrap() <= Duration::from_secs(1));
 }
 
 #[tokio::test]
 async fn the_generation_is_remembered_once_the_job_is_created() {
     let spec = || world(json!({"brokerJobSpec": {"template": {"spec": {"containers": []}}}}));
-    let patched = || ("PATCH", 200, json!({"metadata": {"name": "cam-1"}}));
+    let patched = json!({"metadata": {"name": "cam-1"}, "spec": {"configurationName": "cam"}});
     for answer in [
         ("POST", 201, json!({"metadata": {}})),
         ("POST", 409, status(409, "there")),
     ] {
-        let (client, requests) = api_server(&[patched(), answer]);
-        one_pass(client, spec(), true).await;
+        let (client, requests) = api_server(&[("PATCH", 200, patched.clone()), answer]);
+        pass(client, spec()).await;
         assert_eq!(lines(&requests), [JOBS, STATUS]);
         let written = json!({"metadata": {"uid": "instance"}, "status": {"brokerGeneration": 3}});
         assert_eq!(requests.lock().unwrap()[1].1, written);
     }
     let (client, requests) = api_server(&[("POST", 403, status(403, "quota"))]);
-    one_pass(client, spec(), true).await;
+    pass(client, spec()).await;
     assert_eq!(lines(&requests), [JOBS]);
 }
 
@@ -188,10 +196,10 @@ async fn the_job_of_the_old_spec_stays_while_the_new_one_is_refused_and_the_fiel
     world.jobs.insert(old_key, Arc::new(old));
     let why = "Job.batch \"cam-1-3-job\" is invalid: spec.template.spec.containers: Required value";
     let (client, requests) = api_server(&[("POST", 422, status(422, why))]);
-    let (pass, _, reports) = one_pass_reported(client, world, true).await;
-    assert!(pass.failed.is_empty());
+    let pass = pass(client, world).await;
+    assert!(!pass.is_failed);
     assert_eq!(lines(&requests), [JOBS]);
-    let problem = reports[&Key::new("ns", "cam")].problem();
+    let problem = pass.brokers.reports[&Key::new("ns", "cam")].problem();
     assert_eq!(problem.reason, "BrokerSpecInvalid");
     assert!(problem.message.contains("spec.template.spec.containers"));
 }

@@ -6,7 +6,7 @@ use crate::{
         parts::{NodePart, PodPart},
         watch::apis,
     },
-    controller::Shared,
+    controller::shared::Shared,
     model::typed_names::NodeName,
 };
 use futures::{StreamExt as _, stream};
@@ -38,25 +38,20 @@ pub(in crate::controller) async fn not_gone(
     found.filter_map(async |name| name).collect().await
 }
 
-/// Returns which of these deleted nodes have Pods, as far as this controller may see. A container of a node ends with
-/// its Pod or with the machine; a kubelet that runs on can register its node again, and its Pods live.
-pub(super) async fn pods_of(shared: &Shared, nodes: Vec<NodeName>) -> Vec<(NodeName, Pods)> {
-    let looks = nodes.into_iter().map(|node| async move {
-        let pods = match has_pods(shared, &node).await {
-            Ok(true) => Pods::Remain,
-            Ok(false) => Pods::Deleted,
-            Err(e) => {
-                warn!(
-                    %node,
-                    "it is not known whether Pods of this deleted node are left: {e}"
-                );
-                Pods::Unknown
-            }
-        };
-        (node, pods)
-    });
-    let found = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    found.collect().await
+/// Returns whether a deleted node has Pods, as far as this controller may see. A container of a node ends with its Pod or
+/// with the machine; a kubelet that runs on can register its node again, and its Pods live.
+pub(in crate::controller) async fn pods_of(shared: &Shared, node: &NodeName) -> Pods {
+    match has_pods(shared, node).await {
+        Ok(true) => Pods::Remain,
+        Ok(false) => Pods::Deleted,
+        Err(e) => {
+            warn!(
+                %node,
+                "it is not known whether Pods of this deleted node are left: {e}"
+            );
+            Pods::Unknown
+        }
+    }
 }
 
 async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {

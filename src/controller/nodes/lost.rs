@@ -169,7 +169,7 @@ impl Memory {
     fn notice_holders(&mut self, world: &World) {
         match &world.scope {
             None => self.holders.clear(),
-            Some(scope) => self.holders.retain(|part, _| !scope.names.contains(part)),
+            Some(scope) => drop(self.holders.remove(&scope.name)),
         }
         for instance in world.instances.values() {
             for usage in instance.spec.device_usage.values() {
@@ -332,8 +332,10 @@ fn lost<'a>(world: &World, holders: impl Iterator<Item = &'a NodeName>) -> BTree
     for name in seeing.filter(|name| !world.nodes.contains_key(*name)) {
         lost.insert(name.clone(), Why::Deleted);
     }
+    // A part that is planned later still says so of a node that is back.
+    let holders = holders.filter(|name| !world.nodes.contains_key(*name));
     lost.extend(holders.map(|name| (name.clone(), Why::Deleted)));
-    for (name, node) in &world.nodes {
+    for (name, node) in world.nodes.iter() {
         if let Some(since) = node.since.filter(|_| !node.is_ready) {
             let is_off = node.is_out_of_service;
             lost.insert(name.clone(), Why::NotReady { since, is_off });

@@ -19,12 +19,12 @@ use crate::{
         instance::Instance,
         names,
     },
-    controller::{agenda::Waits, outcome::Problems, pace::elapsed, parts::part_of, world::World},
+    controller::{outcome::Problems, pace::elapsed, queue::Waits, world::World},
     model::{
         instance_name::InstanceKey,
         patch::{add, remove, test},
         slot::SlotOwner,
-        typed_names::{ConfigurationKey, ConfigurationName, NodeName},
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use json_patch::{Patch, PatchOperation};
@@ -82,26 +82,6 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns the part of the world that it belongs to; an empty name if that is none.
-    pub(crate) fn part(&self, world: &World) -> String {
-        let of = |key: &InstanceKey| {
-            let instance = world.instances.get(key);
-            instance.map(|instance| &instance.spec.configuration_name)
-        };
-        let configuration = match self {
-            Self::Change(change) => of(&change.key),
-            Self::Create(instance) => Some(&instance.spec.configuration_name),
-            Self::Delete { key, .. } => of(key),
-            Self::DeleteNodeDevices { .. } => None,
-            Self::Strip { key, .. } => Some(&key.name),
-        };
-        part_of(configuration.map_or("", ConfigurationName::as_str)).into_owned()
-    }
-
-    pub(crate) fn is_creation(&self) -> bool {
-        matches!(self, Self::Create(_))
-    }
-
     /// Returns whether it follows what nodes see: at once, then in batches.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self, Self::Change(_) | Self::Create(_))
@@ -136,10 +116,12 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             .map(|name| (names::node_label(name), name))
             .collect(),
     };
-    let mut plan = Plan {
-        waits: Waits::of_all(memory.wake_in(now.instant)),
-        ..Plan::default()
-    };
+    let mut plan = Plan::default();
+    // A look that is due now says when to look again once it is answered.
+    let wake = memory.wake_in(now.instant);
+    wake.filter(|wait| !wait.is_zero())
+        .into_iter()
+        .for_each(|wait| plan.waits.add(wait));
     let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
         planner.report_held_slots(key, instance, &mut plan);
@@ -156,8 +138,7 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
                 plan.actions
                     .push(delete(key, &instance.metadata, None, why));
             } else {
-                let part = part_of(&instance.spec.configuration_name);
-                plan.waits.add(&part, left);
+                plan.waits.add(left);
             }
         }
     }
@@ -299,10 +280,7 @@ impl Planner<'_> {
                 continue;
             };
             match (outlook, &self.memory.outage) {
-                (Outlook::FreeIn(left), _) => {
-                    let part = part_of(&instance.spec.configuration_name);
-                    plan.waits.add(&part, left);
-                }
+                (Outlook::FreeIn(left), _) => plan.waits.add(left),
                 (Outlook::Outage, Some(outage)) => {
                     let of = instance.spec.configuration_key(&key.namespace);
                     let is_news = outage.is_news(&of, self.instant);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
+use crate::controller::fixtures::{Fake, at, instance, ready, refusal};
 use serde_json::{Value, json};
 
 const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
@@ -21,9 +21,28 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
             }
         },
     );
-    let state = Mutex::new(State::new());
-    let pass = pass(&fake.shared, &state, Arc::new(world)).await;
-    (fake.asked(), pass.failed.is_empty())
+    let is_done = pass(&fake.shared, &world).await;
+    (fake.asked(), is_done)
+}
+
+/// Looks at a world once, and returns whether everything is done.
+async fn pass(shared: &Shared, world: &World) -> bool {
+    let now = Now {
+        clock: at(0),
+        instant: tokio::time::Instant::now(),
+    };
+    let mut devices = Devices::new();
+    devices.notice(world, now);
+    for node in devices.looks(now) {
+        devices.looked(&node, pods_of(shared, &node).await, now);
+    }
+    let mut is_done = true;
+    for action in devices.plan(world, now, &mut vec![]).0 {
+        let written = act(shared, &action).await;
+        devices.settle(&action, &written, now);
+        is_done &= written.is_done;
+    }
+    is_done
 }
 
 #[tokio::test]
@@ -71,8 +90,7 @@ async fn passes(
         _ => (200, serde_json::to_value(held()).unwrap()),
     });
     fake.shared.settings.watch_namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
-    let state = Mutex::new(State::new());
-    pass(&fake.shared, &state, Arc::new(world)).await;
+    pass(&fake.shared, &world).await;
     let asked = fake.asked();
     let is_taken = asked.iter().any(|request| request.starts_with(PATH));
     (asked, is_taken)
@@ -120,52 +138,4 @@ async fn pods_are_looked_for_in_every_namespace_that_is_watched() {
         asked[0].starts_with("GET /api/v1/namespaces/one/pods?"),
         "{asked:?}"
     );
-}
-
-/// Returns a world in which `a` reports so many devices that have no Instance.
-fn found(devices: usize) -> World {
-    let device = |n| json!({ "id": format!("device-{n}"), "properties": {} });
-    let report = json!({
-        "namespace": "default", "name": "cam", "complete": true,
-        "devices": (0..devices).map(device).collect::<Vec<_>>(),
-    });
-    World::default()
-        .with_nodes([("a", ready())])
-        .with_configuration(configuration(
-            "cam",
-            json!({ "spec": { "maxInstances": 100 } }),
-        ))
-        .with_node_devices(node_devices("a", json!([report])))
-}
-
-/// Returns the number of Instances that each of two passes creates for 20 devices, and whether the first one is done.
-/// `change` is applied to the world before the first pass is over.
-async fn created(change: impl Fn(World) -> World + Send + Sync + 'static) -> ([usize; 2], bool) {
-    let seen = Arc::new(found(20));
-    let (sender, world) = tokio::sync::watch::channel(Some(seen.clone()));
-    let before = World::clone(&seen);
-    let mut fake = Fake::new(move |request| {
-        assert!(request.starts_with("POST"), "{request}");
-        sender.send_replace(Some(Arc::new(change(before.clone()))));
-        let made = instance("made", json!({}));
-        (201, serde_json::to_value(made).unwrap())
-    });
-    fake.shared.world = world;
-    let state = Mutex::new(State::new());
-    let first = pass(&fake.shared, &state, seen.clone()).await;
-    let count = fake.asked().len();
-    pass(&fake.shared, &state, seen).await;
-    ([count, fake.asked().len()], first.failed.is_empty())
-}
-
-#[tokio::test(start_paused = true)]
-async fn creations_end_when_a_node_reports_meanwhile_and_the_others_need_not_wait() {
-    let reports = |_| found(21);
-    assert_eq!(created(reports).await, ([SIDE_BY_SIDE, 4], false));
-}
-
-#[tokio::test(start_paused = true)]
-async fn creations_go_on_while_no_node_reports() {
-    let another = |world: World| world.with_instance(instance("made", json!({})));
-    assert_eq!(created(another).await, ([20, 0], true));
 }

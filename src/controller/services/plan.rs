@@ -2,9 +2,8 @@
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
-        agenda::Waits,
         pace::elapsed,
-        parts::part_of,
+        queue::Waits,
         world::{OwnedService, World},
     },
     model::{
@@ -25,15 +24,8 @@ const NAME_LIMIT: usize = 63;
 /// Changes when the same spec makes another Service than before.
 const FORMAT: &str = "1";
 
-/// The Services that have no broker.
-pub(crate) type Idle = BTreeMap<ObjectKey, IdleSince>;
-
-/// The time since when a Service has had no broker, and the part of the world that it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IdleSince {
-    pub(crate) part: String,
-    pub(crate) since: Timestamp,
-}
+/// The Services that have no broker, each with the time since when.
+pub(crate) type Idle = BTreeMap<ObjectKey, Timestamp>;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -49,25 +41,9 @@ pub(crate) enum Action {
         key: ObjectKey,
         uid: String,
         reason: &'static str,
-        part: String,
     },
     /// Somebody else's Service has the name.
     Report(Owner, ObjectKey),
-}
-
-impl Action {
-    pub(crate) fn is_creation(&self) -> bool {
-        matches!(self, Self::Apply(apply) if apply.uid.is_none())
-    }
-
-    /// Returns the part of the world that it belongs to.
-    pub(crate) fn part(&self) -> &str {
-        match self {
-            Self::Apply(apply) => &apply.owner.part,
-            Self::Delete { part, .. } => part,
-            Self::Report(owner, _) => &owner.part,
-        }
-    }
 }
 
 /// A Service to be made, or to be as its manifest says.
@@ -95,8 +71,6 @@ pub(crate) struct Owner {
     pub(crate) kind: &'static str,
     pub(crate) key: ObjectKey,
     pub(crate) uid: String,
-    /// The part of the world that it belongs to.
-    pub(crate) part: String,
 }
 
 /// A Service that is asked for, or that was.
@@ -203,7 +177,6 @@ fn instance_service<'a>(
     let configuration = world.configurations.get(&of)?;
     let owner = Owner {
         kind: "Instance",
-        part: part_of(&of.name).into_owned(),
         key: key.untyped(),
         uid: instance.metadata.uid.clone().unwrap_or_default(),
     };
@@ -219,7 +192,6 @@ fn configuration_service<'a>(
 ) -> Wanted<'a> {
     let owner = Owner {
         kind: "Configuration",
-        part: part_of(&key.name).into_owned(),
         key: key.untyped(),
         uid: configuration.metadata.uid.clone().unwrap_or_default(),
     };
@@ -256,7 +228,6 @@ fn decide(
     brokers: Brokers,
     plan: &mut Plan,
 ) {
-    let part = &wanted.owner.part;
     let existing = world.whole().services.get(&wanted.key);
     let is_ours = |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
     match (existing, &wanted.spec) {
@@ -276,17 +247,13 @@ fn decide(
         }
         (Some(existing), Some(spec)) => {
             if !brokers.is_any {
-                let since = idle.get(&wanted.key).map_or(now, |idle| idle.since);
+                let since = idle.get(&wanted.key).copied().unwrap_or(now);
                 let left = IDLE_TIME.saturating_sub(elapsed(since, now));
-                let idle = IdleSince {
-                    part: part.clone(),
-                    since,
-                };
-                plan.idle.insert(wanted.key.clone(), idle);
+                plan.idle.insert(wanted.key.clone(), since);
                 if left.is_zero() {
                     return plan.delete(wanted, existing, "it has no brokers");
                 }
-                plan.waits.add(part, left);
+                plan.waits.add(left);
             }
             if !holds(existing, wanted, spec.digest) {
                 plan.apply(wanted, *spec, Some(existing));
@@ -333,7 +300,6 @@ impl Plan {
             key: wanted.key.clone(),
             uid: existing.meta.uid.clone(),
             reason,
-            part: wanted.owner.part.clone(),
         });
     }
 }

@@ -15,11 +15,10 @@ use crate::{
         same_name::{Winner, first_of_each_name, name_taken},
     },
     controller::{
-        agenda::Waits,
         brokers::report::{Report, Reports},
         nodes::{is_working, settles_in},
         outcome::Problems,
-        parts::part_of,
+        queue::Waits,
         world::World,
     },
     model::{
@@ -32,10 +31,7 @@ use crate::{
 use json_patch::Patch;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::{Value, json};
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -59,20 +55,6 @@ pub(crate) struct Action {
     pub(crate) gone: BTreeSet<NodeName>,
     /// The problems of Events: of each condition that has become false or has another reason.
     pub(crate) troubles: Vec<Problem>,
-}
-
-impl Action {
-    /// Returns the part of the world that it belongs to.
-    pub(crate) fn part<'a>(&'a self, world: &'a World) -> Cow<'a, str> {
-        part_of(match &self.object {
-            Object::Configuration(key) => &key.name,
-            Object::Instance(key) => {
-                let instance = world.instances.get(key);
-                let of = instance.map(|instance| instance.spec.configuration_name.as_str());
-                of.unwrap_or(&key.name)
-            }
-        })
-    }
 }
 
 /// The inputs of a plan.
@@ -108,7 +90,7 @@ pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
         let settle = nodes.filter_map(|node| settles_in(node, now));
         let named = named_in(&view.late(key, configuration), configuration, now);
         for left in settle.chain(named).filter(|left| !left.is_zero()) {
-            plan.waits.add(&part_of(&key.name), left);
+            plan.waits.add(left);
         }
     }
     let patches = instances::patches(world, seen.brokers, now).into_iter();

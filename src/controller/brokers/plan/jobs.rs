@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 enum JobState<'a> {
     /// The Job was not created yet.
     Missing,
-    /// The Job was created. It does not show yet, or was garbage-collected.
+    /// The Job was created, and was garbage-collected.
     Created,
     There(&'a BrokerJob),
 }
@@ -37,12 +37,9 @@ impl<'a> Planner<'a> {
             self.delete_pods_of(target);
             return;
         }
-        let memory = self.input.memory;
         let state = match jobs.remove(&key) {
             Some(job) => JobState::There(job),
-            None if memory.is_created(&key, target.uid) || remembered == Some(generation) => {
-                JobState::Created
-            }
+            None if remembered == Some(generation) => JobState::Created,
             None => JobState::Missing,
         };
         let is_there = matches!(state, JobState::There(_));
@@ -169,7 +166,7 @@ impl<'a> Planner<'a> {
     }
 
     fn delete_job(&mut self, key: &ObjectKey, job: &BrokerJob, why: &'static str) {
-        if !job.meta.is_deleting && !self.input.memory.is_deleted(&job.meta.uid) {
+        if !job.meta.is_deleting {
             self.plan.actions.push(Action::DeleteJob {
                 key: key.clone(),
                 uid: job.meta.uid.clone(),

@@ -1,7 +1,7 @@
 //! Decides which node a new Pod is for, which Pods are moved, and what is reported about them. Pure.
 use super::{
     super::report::{Found, Report},
-    Action, Input, Place, Planner, Target, WantedPods,
+    Action, Place, Planner, Target, WantedPods,
 };
 use crate::{
     api::{names, reason::Reason},
@@ -33,8 +33,7 @@ const TRIES_IN_ONE_PLACE: u32 = 3;
 pub(super) struct Serving<'p, 'a> {
     pub(super) is_running: bool,
     pub(super) place: &'p Place<'a>,
-    /// The Pod; `None` if it was created and is not in the watch yet.
-    pub(super) pod: Option<&'a BrokerPod>,
+    pub(super) pod: &'a BrokerPod,
 }
 
 impl<'p, 'a> Serving<'p, 'a> {
@@ -42,25 +41,9 @@ impl<'p, 'a> Serving<'p, 'a> {
         Self {
             is_running: pod.phase == "Running",
             place,
-            pod: Some(pod),
+            pod,
         }
     }
-}
-
-/// Counts the brokers of each node in the whole world that have not ended, by the value of the node's label.
-fn loads(input: &Input<'_>) -> BTreeMap<String, usize> {
-    let mut loads = BTreeMap::new();
-    let pods = input.world.whole().pods.values();
-    let live = pods.filter(|pod| !pod.meta.is_deleting && !pod.has_ended());
-    for pod in live {
-        let target = pod.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
-        let node = target.or_else(|| pod.node.as_deref().map(names::node_in_label));
-        *loads.entry(node.unwrap_or_default()).or_default() += 1;
-    }
-    for node in input.memory.created_on() {
-        *loads.entry(names::node_in_label(node)).or_default() += 1;
-    }
-    loads
 }
 
 impl<'a> Planner<'a> {
@@ -73,10 +56,7 @@ impl<'a> Planner<'a> {
         serving: &[Serving<'_, '_>],
     ) -> Vec<&'p Place<'a>> {
         let WantedPods { target, digest, .. } = wanted;
-        let free = places
-            .iter()
-            .filter(|place| self.is_free(place, target.uid));
-        let free: Vec<_> = free.collect();
+        let free: Vec<_> = places.iter().filter(|place| self.is_free(place)).collect();
         let mut open = vec![];
         for place in free {
             if self.check_start(&place.key, digest) {
@@ -117,7 +97,13 @@ impl<'a> Planner<'a> {
     }
 
     fn loads(&mut self) -> &mut BTreeMap<String, usize> {
-        self.loads.get_or_insert_with(|| loads(self.input))
+        self.loads.get_or_insert_with(|| {
+            let mut loads = self.input.world.loads();
+            for node in self.input.coming {
+                *loads.entry(names::node_in_label(node)).or_default() += 1;
+            }
+            loads
+        })
     }
 
     pub(super) fn takes(&mut self, node: &str) {
@@ -178,9 +164,7 @@ impl<'a> Planner<'a> {
         let rounds = free.iter().map(|place| moved(place)).min().unwrap_or(0);
         let again = free.iter().filter_map(|place| rests(place)).min();
         for Serving { place, pod, .. } in serving {
-            let Some((pod, at)) =
-                pod.and_then(|pod| Some((pod, stuck_at(target, place, pod, rounds)?)))
-            else {
+            let Some(at) = stuck_at(target, place, pod, rounds) else {
                 continue;
             };
             match (left, at > now) {
@@ -193,7 +177,7 @@ impl<'a> Planner<'a> {
                     self.plan.actions.push(Action::MovePod {
                         broker: target.broker(place.key.clone(), digest),
                         uid: pod.meta.uid.clone(),
-                        version: pod.version.clone(),
+                        version: pod.meta.version.to_string(),
                         node: place.node.clone(),
                         why: refused(pod),
                     });
@@ -221,10 +205,7 @@ impl<'a> Planner<'a> {
             ..Report::default()
         };
         for Serving { place, pod, .. } in serving {
-            match pod
-                .and_then(|pod| self.trouble(target, pod))
-                .or_else(|| starting(*pod))
-            {
+            match self.trouble(target, pod).or_else(|| starting(pod)) {
                 None => report.running += 1,
                 Some((reason, message)) => report.add(Found {
                     reason,
@@ -326,10 +307,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn starting(pod: Option<&BrokerPod>) -> Option<(Reason, String)> {
-    let is_available = pod.is_some_and(|pod| pod.is_available);
+fn starting(pod: &BrokerPod) -> Option<(Reason, String)> {
     let starting = || (Reason::BrokersStarting, "it starts".to_owned());
-    (!is_available).then(starting)
+    (!pod.is_available).then(starting)
 }
 
 /// Returns the scheduler's message without the part about preemption.

@@ -72,15 +72,13 @@ impl<'a> Planner<'a> {
         let lost = self.slots_of_lost_nodes(target, &serving);
         free_slots = free_slots.saturating_sub(lost);
         for Serving { place, pod, .. } in serving.iter().skip(capacity) {
-            if let Some(pod) = pod {
-                self.delete_pod(&place.key, pod, "the device has fewer slots");
-            }
+            self.delete_pod(&place.key, pod, "the device has fewer slots");
         }
         let needs_place = free_slots > 0
             || !found.ended.is_empty()
             || serving
                 .iter()
-                .any(|serving| serving.pod.is_some_and(|pod| pod.unscheduled.is_some()));
+                .any(|serving| serving.pod.unscheduled.is_some());
         let mut free = match needs_place {
             true => self.candidates(wanted, &places, &serving),
             false => vec![],
@@ -114,18 +112,11 @@ impl<'a> Planner<'a> {
         let mut leaving = 0;
         let mut serving = vec![];
         let mut ended = vec![];
-        let has_spare = places.iter().any(|place| self.is_free(place, target.uid));
+        let has_spare = places.iter().any(|place| self.is_free(place));
         for place in places {
             // If no other Pod can follow, the running one is better than none.
             let may_follow = place.is_fit && (place.is_open() || has_spare);
             match pods.remove(&place.key) {
-                None if self.input.memory.is_created(&place.key, target.uid) => {
-                    serving.push(Serving {
-                        is_running: false,
-                        place,
-                        pod: None,
-                    });
-                }
                 None => {}
                 Some(pod) => match self.state_of(pod, place, digest) {
                     // Its successor in the same place needs the slot.
@@ -186,7 +177,7 @@ impl<'a> Planner<'a> {
     }
 
     fn state_of(&self, pod: &BrokerPod, place: &Place<'_>, digest: &str) -> PodState {
-        if pod.meta.is_deleting || self.input.memory.is_deleted(&pod.meta.uid) {
+        if pod.meta.is_deleting {
             return PodState::Leaves;
         }
         if pod.has_ended() {
@@ -287,10 +278,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    pub(super) fn is_free(&self, place: &Place<'_>, uid: &str) -> bool {
+    pub(super) fn is_free(&self, place: &Place<'_>) -> bool {
         let world = self.input.world.whole();
         let is_taken = world.pods.contains_key(&place.key);
-        place.is_open() && !is_taken && !self.input.memory.is_created(&place.key, uid)
+        place.is_open() && !is_taken
     }
 
     /// Deletes the Pods of an Instance whose Configuration asks for none.
@@ -301,7 +292,7 @@ impl<'a> Planner<'a> {
     }
 
     fn delete_pod(&mut self, key: &ObjectKey, pod: &BrokerPod, why: &'static str) {
-        if !pod.meta.is_deleting && !self.input.memory.is_deleted(&pod.meta.uid) {
+        if !pod.meta.is_deleting {
             self.plan.actions.push(Action::DeletePod {
                 key: key.clone(),
                 uid: pod.meta.uid.clone(),

@@ -48,7 +48,7 @@ impl Cluster {
             memory: Memory::default(),
             now: Timestamp::from_second(1_000_000).unwrap(),
             uids: 0,
-            trial: Outcome::Done(None),
+            trial: Outcome::Done,
         };
         let mut configuration = Configuration::new(
             "cam",
@@ -93,7 +93,7 @@ impl Cluster {
             is_ready,
             ..NodeState::default()
         };
-        self.world.nodes.insert(node.into(), Arc::new(state));
+        Arc::make_mut(&mut self.world.nodes).insert(node.into(), Arc::new(state));
     }
 
     fn instance(&mut self, change: impl FnOnce(&mut Instance)) {
@@ -157,6 +157,7 @@ impl Cluster {
         plan(&Input {
             world: &self.world,
             memory: &self.memory,
+            coming: &[],
             resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,
         })
@@ -234,7 +235,7 @@ impl Cluster {
             Action::Remember { generation, .. } => self.remember(*generation),
             Action::TryPod { .. } => return self.trial.clone(),
         }
-        Outcome::Done(Some(uid))
+        Outcome::Done
     }
 
     fn remember(&mut self, generation: i64) {

@@ -46,7 +46,9 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
                 made.metadata.uid = Some(format!("uid-{}", key.name));
                 world.instances.insert(key, Arc::new(made));
             }
-            Action::DeleteNodeDevices { node, .. } => drop(world.node_devices.remove(node)),
+            Action::DeleteNodeDevices { node, .. } => {
+                drop(Arc::make_mut(&mut world.node_devices).remove(node))
+            }
             Action::Strip { key, patch } => {
                 let configuration = world.configurations.get_mut(key).unwrap();
                 *configuration = Arc::new(patched(configuration.as_ref(), patch));
@@ -145,7 +147,7 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
         let mut world = World::default()
             .with_nodes([("a", ready())])
             .with_instance(shared());
-        (world.nodes).extend(b.clone().map(|b| ("b".into(), Arc::new(b))));
+        Arc::make_mut(&mut world.nodes).extend(b.clone().map(|b| ("b".into(), Arc::new(b))));
         let left = after(&world, seconds);
         let expected = (nodes, labels, nodes, slots);
         let names = names_of(&left);
@@ -386,7 +388,7 @@ proptest! {
                 3 => off(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n).into(), Arc::new(state));
+            Arc::make_mut(&mut world.nodes).insert(name(n).into(), Arc::new(state));
         }
         let mut memory = Memory::default();
         let planned = looked(&world, &mut memory, seconds);

@@ -234,14 +234,14 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
     let reason = |world: &World| validated(world, 0).0.reason;
     assert_eq!(reason(&world), "NotReported");
     let nothing = Arc::new(node_devices("a", json!([])));
-    world.node_devices.insert("a".into(), nothing);
+    Arc::make_mut(&mut world.node_devices).insert("a".into(), nothing);
     assert_eq!(reason(&world), "NoNodeSelected");
     // What is left of a device there does not change that.
     let left = json!([{"namespace": "default", "name": "cam", "complete": true, "devices": [{"instance": "i", "state": "Left"}]}]);
     let left = Arc::new(node_devices("a", left));
-    world.node_devices.insert("a".into(), left);
+    Arc::make_mut(&mut world.node_devices).insert("a".into(), left);
     assert_eq!(reason(&world), "NoNodeSelected");
-    let node = Arc::make_mut(world.nodes.get_mut("a").unwrap());
+    let node = Arc::make_mut(Arc::make_mut(&mut world.nodes).get_mut("a").unwrap());
     node.labels.extend([hall]);
     assert_eq!(reason(&world), "Working");
 }
@@ -252,18 +252,16 @@ fn a_configuration_beyond_the_bound_says_so_by_the_one_line_of_each_node_that_it
     let mut object = node_devices("a", json!([]));
     let problem = Problem::new(Reason::TooManyConfigurations, "too many");
     object.spec.left_out = Some(problem.clone());
-    world
-        .node_devices
-        .insert("a".into(), Arc::new(object.clone()));
+    Arc::make_mut(&mut world.node_devices).insert("a".into(), Arc::new(object.clone()));
     let (ready, _) = validated(&world, 0);
     assert_eq!(ready.reason, "TooManyConfigurations");
     // One that the node works with, and one that leaves the node out.
     let view = json!([{ "namespace": "default", "name": "cam", "complete": true }]);
     let mut works = node_devices("a", view);
     works.spec.left_out = Some(problem);
-    world.node_devices.insert("a".into(), Arc::new(works));
+    Arc::make_mut(&mut world.node_devices).insert("a".into(), Arc::new(works));
     assert_eq!(validated(&world, 0).0.reason, "Working");
-    world.node_devices.insert("a".into(), Arc::new(object));
+    Arc::make_mut(&mut world.node_devices).insert("a".into(), Arc::new(object));
     let configuration = Arc::make_mut(world.configurations.get_mut(&key("cam")).unwrap());
     let hall = ("hall".to_owned(), "3".to_owned());
     configuration.spec.node_selector.extend([hall]);
@@ -317,7 +315,7 @@ fn the_next_look_is_when_a_node_is_given_up() {
         look(&world, at(10)).waits.first(),
         Some(Duration::from_secs(50))
     );
-    world.nodes.clear();
+    Arc::make_mut(&mut world.nodes).clear();
     assert_eq!(look(&world, at(10)).waits.first(), None);
 }
 
@@ -352,7 +350,7 @@ proptest! {
                 1 => not_ready(at(0)),
                 _ => ready(),
             };
-            world.nodes.insert(name(n).into(), Arc::new(state));
+            Arc::make_mut(&mut world.nodes).insert(name(n).into(), Arc::new(state));
         }
         let planned = look(&world, at(seconds));
         execute(&mut world, &planned);

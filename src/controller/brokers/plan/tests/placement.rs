@@ -8,7 +8,7 @@ use crate::{
 
 impl Cluster {
     fn taint(&mut self, node: &str, key: &str) {
-        let node = Arc::make_mut(self.world.nodes.get_mut(node).unwrap());
+        let node = Arc::make_mut(Arc::make_mut(&mut self.world.nodes).get_mut(node).unwrap());
         node.taints = vec![TaintPart {
             key: key.to_owned(),
             effect: "NoSchedule".to_owned(),
@@ -21,7 +21,7 @@ impl Cluster {
     }
 
     pub(super) fn uncordon(&mut self, node: &str) {
-        let node = Arc::make_mut(self.world.nodes.get_mut(node).unwrap());
+        let node = Arc::make_mut(Arc::make_mut(&mut self.world.nodes).get_mut(node).unwrap());
         node.taints.clear();
     }
 
@@ -267,15 +267,15 @@ fn a_new_device_waits_half_a_second_for_the_reports_of_other_nodes_and_only_if_a
     };
     let due = cluster.now + SignedDuration::from_millis(500);
     let does_not_see = complete(json!([]));
-    cluster.world.node_devices.insert("b".into(), does_not_see);
+    Arc::make_mut(&mut cluster.world.node_devices).insert("b".into(), does_not_see);
     assert_eq!(cluster.plan(), ["create a-cam-1-pod"]);
     // It sees the device, and the Instance does not name it yet.
     let sees = complete(json!([{"instance": "cam-1"}]));
-    cluster.world.node_devices.insert("b".into(), sees);
+    Arc::make_mut(&mut cluster.world.node_devices).insert("b".into(), sees);
     assert_eq!(cluster.plan(), NONE);
     assert_eq!(cluster.wake(), Some(due));
     let silent = report(json!([]));
-    cluster.world.node_devices.insert("b".into(), silent);
+    Arc::make_mut(&mut cluster.world.node_devices).insert("b".into(), silent);
     assert_eq!(cluster.plan(), NONE);
     assert_eq!(cluster.wake(), Some(due));
     cluster.capacity(2);
@@ -356,7 +356,11 @@ fn a_node_that_the_node_selector_leaves_out_gets_no_broker_whatever_the_instance
         let zone = |zone: &str| [("zone".to_owned(), zone.to_owned())].into();
         cluster.configuration(|configuration| configuration.spec.node_selector = zone("a"));
         assert_eq!(created(&cluster), Vec::<String>::new());
-        let node = Arc::make_mut(cluster.world.nodes.get_mut("a").unwrap());
+        let node = Arc::make_mut(
+            Arc::make_mut(&mut cluster.world.nodes)
+                .get_mut("a")
+                .unwrap(),
+        );
         node.labels = zone("a");
         let on_a = created(&cluster);
         assert!(on_a.len() == 1 && !on_a[0].contains("-b-"), "{on_a:?}");

@@ -54,7 +54,7 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
     );
     assert!(message.contains("comand"), "{message}");
     // The user corrects it.
-    cluster.trial = Outcome::Done(None);
+    cluster.trial = Outcome::Done;
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
     assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
     assert_eq!(cluster.plan().len(), 2);

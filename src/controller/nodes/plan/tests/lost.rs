@@ -9,7 +9,7 @@ fn with_b(b: Option<NodeState>) -> World {
     let mut world = World::default()
         .with_nodes([("a", ready())])
         .with_instance(shared());
-    (world.nodes).extend(b.map(|b| ("b".into(), Arc::new(b))));
+    Arc::make_mut(&mut world.nodes).extend(b.map(|b| ("b".into(), Arc::new(b))));
     world
 }
 
@@ -157,9 +157,9 @@ fn slots_of_a_deleted_node_are_free_when_its_pods_are_gone_or_after_the_time() {
         since: Some(at(9_000)),
         ..ready()
     };
-    (never.nodes).insert("b".into(), Arc::new(again));
+    Arc::make_mut(&mut never.nodes).insert("b".into(), Arc::new(again));
     looked(&never, &mut memory, 9_001);
-    never.nodes.remove("b");
+    Arc::make_mut(&mut never.nodes).remove("b");
     assert_eq!(
         freed_at(&mut never, &mut memory, (9_002, 9_999), right),
         None
@@ -171,7 +171,7 @@ fn the_time_of_a_node_that_was_not_ready_counts_when_it_is_deleted() {
     let mut memory = Memory::default();
     let mut world = with_b(Some(not_ready(at(0))));
     assert_eq!(freed_at(&mut world, &mut memory, (0, 200), right), None);
-    world.nodes.remove("b");
+    Arc::make_mut(&mut world.nodes).remove("b");
     let freed = freed_at(&mut world, &mut memory, (201, 1_000), right);
     assert_eq!(freed, Some(300));
 }
@@ -206,8 +206,8 @@ fn cluster(ready_ones: usize, absent: usize, off_ones: usize) -> World {
     let nodes = names
         .zip(nodes)
         .map(|(name, node)| (name.into(), Arc::new(node)));
-    world.nodes.extend(nodes);
-    (world.nodes).insert("a".into(), Arc::new(NodeState::default()));
+    Arc::make_mut(&mut world.nodes).extend(nodes);
+    Arc::make_mut(&mut world.nodes).insert("a".into(), Arc::new(NodeState::default()));
     world
 }
 
@@ -235,7 +235,7 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
     let mut marked = cluster(1, 0, 4);
     assert!(freed_at(&mut marked, &mut Memory::default(), (0, 0), right).is_some());
     let (mut deleted, mut memory) = (cluster(1, 4, 0), Memory::default());
-    deleted.nodes.remove("b");
+    Arc::make_mut(&mut deleted.nodes).remove("b");
     assert_eq!(freed_at(&mut deleted, &mut memory, (0, 9_000), right), None);
     memory.looked(&"b".into(), Pods::Deleted, now(9_000).instant);
     let freed = freed_at(&mut deleted, &mut memory, (9_000, 9_000), right);
@@ -248,7 +248,7 @@ fn no_instance_is_deleted_while_more_than_half_of_the_nodes_are_away() {
     world = world.with_instance(abandoned(json!({})));
     let mut memory = Memory::default();
     assert_eq!(looked(&world, &mut memory, 9_000).actions, []);
-    world.nodes.insert("b".into(), Arc::new(ready()));
+    Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(ready()));
     let actions = looked(&world, &mut memory, 9_001).actions;
     assert!(
         matches!(actions[..], [Action::Delete { .. }]),
@@ -261,7 +261,7 @@ fn the_time_begins_anew_when_an_outage_ends() {
     let (mut over, mut memory) = (cluster(1, 2, 0), Memory::default());
     assert_eq!(freed_at(&mut over, &mut memory, (0, 1_000), right), None);
     // `c` is back, and `b` will be in a moment.
-    over.nodes.insert("c".into(), Arc::new(ready()));
+    Arc::make_mut(&mut over.nodes).insert("c".into(), Arc::new(ready()));
     let planned = looked(&over, &mut memory, 1_500);
     assert_eq!(planned.actions, []);
     assert_eq!(planned.waits.first(), Some(Duration::from_secs(60)));
@@ -295,9 +295,7 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         memory.looked(&"b".into(), Pods::Deleted, now(seconds).instant);
         world = world.with_instance(shared());
     }
-    world
-        .nodes
-        .insert("b".into(), Arc::new(not_ready(at(2_000))));
+    Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(not_ready(at(2_000))));
     assert_eq!(
         freed_at(&mut world, &mut memory, (2_000, 2_060), right),
         None
@@ -308,7 +306,7 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         None
     );
     // The machine died afterwards, and the operator says so.
-    world.nodes.insert("b".into(), Arc::new(off(at(2_000))));
+    Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(off(at(2_000))));
     let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
     assert_eq!(freed, Some(9_001));
 }

@@ -1,10 +1,9 @@
 //! Tests that other parts' passes keep what is remembered of a part.
 use super::*;
-use crate::controller::parts::Parts;
+use crate::controller::fixtures::cluster;
 
-fn part(world: &World, name: &str) -> Arc<World> {
-    let names = [name.to_owned()].into();
-    Arc::new(world.clone()).part(&Parts::Named(names))
+fn part(world: &World, name: &str) -> World {
+    cluster(world).part(name)
 }
 
 #[test]

@@ -43,18 +43,18 @@ proptest! {
                     let since = Some(at(seconds));
                     let state = NodeState { is_ready: !is, since, is_out_of_service: false, ..NodeState::default() };
                     let changed = world.nodes.get("b").is_none_or(|node| node.is_ready == is);
-                    if changed { world.nodes.insert("b".into(), Arc::new(state)); }
+                    if changed { Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(state)); }
                 }
                 Event::OthersReady(is) => {
                     for name in ["c", "d"] {
                         let state = if is { ready() } else { not_ready(at(seconds)) };
-                        world.nodes.insert(name.into(), Arc::new(state));
+                        Arc::make_mut(&mut world.nodes).insert(name.into(), Arc::new(state));
                     }
                 }
-                Event::Deleted(true) => drop(world.nodes.remove("b")),
+                Event::Deleted(true) => drop(Arc::make_mut(&mut world.nodes).remove("b")),
                 Event::Deleted(false) if !world.nodes.contains_key("b") => {
                     let state = not_ready(at(seconds));
-                    world.nodes.insert("b".into(), Arc::new(state));
+                    Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(state));
                 }
                 Event::Deleted(false) => {}
                 Event::NewController => memory = Memory::default(),

@@ -65,7 +65,7 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     let mut held = shared();
     held.spec.device_usage = BTreeMap::from([("cam-1-0".to_owned(), long.clone())]);
     let mut world = with_b(None).with_instance(held);
-    (world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
+    Arc::make_mut(&mut world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
     let mut memory = Memory::default();
     memory.notice(&world, now(70));
     let why = memory.absent[long.as_str()].why;

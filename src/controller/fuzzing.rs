@@ -1,0 +1,136 @@
+//! Makes the turns of the controller available to its benchmark.
+use super::{
+    nodes::absent_node::{Now, Pods},
+    outcome::Written,
+    parts::News,
+    services::Acted,
+    turns::{Answer, Request, Turns},
+    world::{broker_pod, node_state},
+};
+use crate::{
+    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
+    cluster::{
+        changes::{Change, version_of},
+        parts::{NodePart, PodPart},
+    },
+    store::key_of,
+};
+use json_patch::PatchOperation;
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// A controller that leads, with an API server that carries out writes of statuses alone.
+pub struct Controller {
+    turns: Turns,
+    instant: Instant,
+    version: u64,
+}
+
+impl Controller {
+    /// Returns a controller that knows of no object.
+    pub fn new() -> anyhow::Result<Self> {
+        let instant = Instant::now();
+        let clock = Timestamp::now();
+        let mut turns = Turns::new(names::GROUP.parse()?, Now { clock, instant });
+        turns.see(News::Jobs(vec![]));
+        turns.see(News::Services(vec![]));
+        turns.lead(true, Now { clock, instant });
+        Ok(Self {
+            turns,
+            instant,
+            version: 0,
+        })
+    }
+
+    /// Shows an object to the controller, as a watch would.
+    pub fn show(&mut self, mut object: Value) -> anyhow::Result<()> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let news = match object["kind"].as_str().unwrap_or_default() {
+            "Configuration" => {
+                change(serde_json::from_value::<Configuration>(object)?, |c| c).into()
+            }
+            "Instance" => change(serde_json::from_value::<Instance>(object)?, |i| i).into(),
+            "NodeDevices" => {
+                change::<_, _, String>(serde_json::from_value::<NodeDevices>(object)?, |n| n).into()
+            }
+            "Node" => {
+                change::<_, _, String>(serde_json::from_value::<NodePart>(object)?, node_state)
+                    .into()
+            }
+            "Pod" => change::<_, _, String>(serde_json::from_value::<PodPart>(object)?, broker_pod)
+                .into(),
+            kind => anyhow::bail!("no watch shows a {kind}"),
+        };
+        self.turns.see(news);
+        Ok(())
+    }
+
+    /// Runs the turns that are due now. Returns the number of requests that they send.
+    pub fn run(&mut self) -> anyhow::Result<usize> {
+        // Time for what has changed to be looked at again.
+        self.instant += Duration::from_millis(20);
+        let now = Now {
+            clock: Timestamp::now(),
+            instant: self.instant,
+        };
+        let mut sent = 0;
+        while self
+            .turns
+            .wakes_at(now.instant)
+            .is_some_and(|at| at <= now.instant)
+        {
+            for (part, request) in self.turns.step(now) {
+                sent += 1;
+                let answer = self.answer(&request)?;
+                self.turns.answered(part, &request, answer, now);
+            }
+        }
+        Ok(sent)
+    }
+
+    fn answer(&mut self, request: &Request) -> anyhow::Result<Answer> {
+        use super::status::plan::Object;
+        Ok(match request {
+            Request::Look(_) => Answer::Pods(Pods::Unknown),
+            Request::Status(action) => {
+                let Object::Configuration(key) = &action.object else {
+                    return Ok(Answer::Written(Written::done(true)));
+                };
+                let mut patch = action.patch.clone();
+                // A test for `null` holds of what is not there, and fails in this crate.
+                (patch.0).retain(|o| !matches!(o, PatchOperation::Test(_)));
+                let mut object = serde_json::to_value(&*self.turns.world().configurations[key])?;
+                json_patch::patch(&mut object, &patch)?;
+                self.version += 1;
+                object["metadata"]["resourceVersion"] = self.version.to_string().into();
+                let written: Configuration = serde_json::from_value(object)?;
+                let changed = change(written, |c| c);
+                Answer::Written(Written {
+                    is_done: true,
+                    objects: vec![changed.into()],
+                })
+            }
+            Request::Device(_) => Answer::Written(Written::done(true)),
+            Request::Service(_) => Answer::Acted(Acted {
+                written: Written::done(true),
+                trouble: None,
+            }),
+            Request::Broker(action) => anyhow::bail!("a broker is missing: {action:?}"),
+        })
+    }
+}
+
+fn change<K: Resource, T, Name: From<String>>(
+    object: K,
+    reduce: impl Fn(K) -> T,
+) -> Vec<Change<T, Name>> {
+    vec![Change {
+        key: key_of(object.meta()).typed(),
+        version: version_of(object.meta()),
+        object: Some(Arc::new(reduce(object))),
+    }]
+}

@@ -1,0 +1,38 @@
+//! The values that all of the controller's tasks use.
+use crate::{
+    api::names,
+    cluster::events::Events,
+    model::{resource_name::ResourcePrefix, variables::Variables},
+};
+use kube::Client;
+use std::net::SocketAddr;
+use tokio::sync::watch;
+
+/// The name of the Lease and of the reporter of Events.
+pub(super) const NAME: &str = names::CONTROLLER_MANAGER;
+
+/// The settings of a controller.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The name of this replica's Pod, which no other replica has.
+    pub identity: String,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The namespaces that are watched; all of them if it is empty.
+    pub watch_namespaces: Vec<String>,
+    /// The prefix of the resources that agents register, such as `akri.sh`.
+    pub resource_prefix: ResourcePrefix,
+    /// The variables that containers may get.
+    pub variables: Variables,
+    /// The address that serves metrics, health and readiness.
+    pub http_address: Option<SocketAddr>,
+}
+
+/// The values that the controller's tasks share.
+pub(super) struct Shared {
+    pub(super) client: Client,
+    pub(super) events: Events,
+    pub(super) settings: Settings,
+    /// True if this replica holds the Lease.
+    pub(super) is_leader: watch::Receiver<bool>,
+}

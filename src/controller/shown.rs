@@ -1,0 +1,371 @@
+//! Decides which of two views of an object is the newer one: what its watch shows, or what the API server has answered to
+//! a write. So the controller reads its own writes, and a watch that is behind does not undo them. Pure.
+use super::world::{BrokerJob, BrokerPod, OwnedService};
+use crate::{
+    api::{configuration::Configuration, instance::Instance},
+    cluster::changes::{Change, version_of},
+    model::names::Key,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// An object that was answered is in the watch long before this time. If it is not, it was deleted in between.
+const SHOWS_WITHIN: Duration = Duration::from_secs(30);
+
+/// The source of an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    Watch,
+    Answer(Instant),
+}
+
+/// An object as it was before a change and as it is now.
+pub(crate) type Turned<T> = [Option<T>; 2];
+
+/// The objects of one kind that were written, and how far their watch has come.
+#[derive(Debug)]
+pub(crate) struct Shown<Name> {
+    /// The newest version that the watch has shown of each namespace.
+    newest: BTreeMap<String, u64>,
+    /// The answers that the watch has not shown yet.
+    answers: BTreeMap<Key<Name>, Answered>,
+    /// The uids of objects that were deleted, as long as the watch shows them without a sign of it.
+    deleted: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Answered {
+    version: u64,
+    until: Instant,
+    /// True if a watch has shown the object, and no list since lacks it.
+    is_shown: bool,
+}
+
+/// An object that the controller writes.
+pub(crate) trait Written: Clone {
+    fn version(&self) -> u64;
+    fn uid(&self) -> &str;
+    /// Returns the mark of an object that is being deleted, where a deletion takes a while.
+    fn is_deleting(&mut self) -> Option<&mut bool> {
+        None
+    }
+}
+
+impl<Name> Default for Shown<Name> {
+    fn default() -> Self {
+        Self {
+            newest: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+        }
+    }
+}
+
+impl<Name: Ord + Clone> Shown<Name> {
+    /// Puts a changed object among the others. Returns `None` if this is no change.
+    pub(crate) fn take<T: Written>(
+        &mut self,
+        objects: &mut BTreeMap<Key<Name>, Arc<T>>,
+        mut change: Change<T, Name>,
+        origin: Origin,
+    ) -> Option<Turned<Arc<T>>> {
+        let known = objects.get(&change.key);
+        let known_version = known.map(|known| known.version());
+        let is_newer = match origin {
+            Origin::Watch => self.shows(&change.key, change.version),
+            Origin::Answer(now) => {
+                self.is_answer_newer(&change.key, change.version, known_version)
+                    && self.note(&change, known.is_some(), now)
+            }
+        };
+        let is_same = change.object.is_some() && change.version > 0;
+        if !is_newer || is_same && known_version == Some(change.version) {
+            return None;
+        }
+        if let Some(object) = &mut change.object {
+            self.mark(object);
+        }
+        let before = match &change.object {
+            Some(object) => objects.insert(change.key, object.clone()),
+            None => objects.remove(&change.key),
+        };
+        if let Some(before) = before.as_ref().filter(|_| change.object.is_none()) {
+            self.deleted.remove(before.uid());
+        }
+        (before.is_some() || change.object.is_some()).then_some([before, change.object])
+    }
+
+    /// Returns whether what the watch shows is newer than every answer.
+    fn shows(&mut self, key: &Key<Name>, version: u64) -> bool {
+        if let Some(newest) = self.newest.get_mut(&key.namespace) {
+            *newest = version.max(*newest);
+        } else {
+            self.newest.insert(key.namespace.clone(), version);
+        }
+        match self.answers.get_mut(key) {
+            Some(answer) if version < answer.version => {
+                // A list lacks the object: it is older than the object, or the object is gone.
+                answer.is_shown &= version > 0;
+                false
+            }
+            Some(_) => {
+                self.answers.remove(key);
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Returns whether an answer is newer than what the watch has shown. An object that the watch does not show any more
+    /// was deleted after the write.
+    fn is_answer_newer(&self, key: &Key<Name>, version: u64, known: Option<u64>) -> bool {
+        let newest = self.newest.get(&key.namespace).copied();
+        version > known.or(newest).unwrap_or(0)
+    }
+
+    fn note<T>(&mut self, change: &Change<T, Name>, is_known: bool, now: Instant) -> bool {
+        let before = self.answers.get(&change.key);
+        let answer = Answered {
+            version: change.version,
+            until: now + SHOWS_WITHIN,
+            is_shown: before.map_or(is_known, |before| before.is_shown),
+        };
+        self.answers.insert(change.key.clone(), answer);
+        true
+    }
+
+    /// Marks an object that was deleted and is shown as it was before.
+    fn mark<T: Written>(&mut self, object: &mut Arc<T>) {
+        if !self.deleted.contains(object.uid()) {
+            return;
+        }
+        if let Some(is_deleting) = Arc::make_mut(object).is_deleting() {
+            *is_deleting = true;
+        }
+    }
+
+    /// Records that the object with this uid was deleted.
+    pub(crate) fn deleted<T: Written>(&mut self, object: &mut Arc<T>) {
+        self.deleted.insert(object.uid().to_owned());
+        self.mark(object);
+    }
+
+    /// Returns the end of each object that was answered long ago and never shown, or that a list lacks since.
+    pub(crate) fn overdue<T>(&mut self, now: Instant) -> Vec<Change<T, Name>> {
+        let is_due = |_: &Key<Name>, answer: &mut Answered| answer.until <= now;
+        let overdue: Vec<_> = self.answers.extract_if(.., is_due).collect();
+        let gone = overdue.into_iter().filter(|(_, answer)| !answer.is_shown);
+        gone.map(|(key, _)| Change {
+            key,
+            object: None,
+            version: 0,
+        })
+        .collect()
+    }
+
+    /// Returns the time at which the next one is overdue.
+    pub(crate) fn first_due(&self) -> Option<Instant> {
+        self.answers.values().map(|answer| answer.until).min()
+    }
+}
+
+impl Written for Instance {
+    fn version(&self) -> u64 {
+        version_of(&self.metadata)
+    }
+
+    fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+impl Written for Configuration {
+    fn version(&self) -> u64 {
+        version_of(&self.metadata)
+    }
+
+    fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+/// An object of which its [`Meta`] is kept.
+macro_rules! reduced {
+    ($kind:ident) => {
+        impl Written for $kind {
+            fn version(&self) -> u64 {
+                self.meta.version
+            }
+
+            fn uid(&self) -> &str {
+                &self.meta.uid
+            }
+
+            fn is_deleting(&mut self) -> Option<&mut bool> {
+                Some(&mut self.meta.is_deleting)
+            }
+        }
+    };
+}
+
+reduced!(BrokerPod);
+reduced!(BrokerJob);
+reduced!(OwnedService);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{controller::world::Meta, model::names::ObjectKey};
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    /// The Pods that a controller knows. A version 0 of a list is a Pod that the list lacks.
+    struct Pods {
+        objects: BTreeMap<ObjectKey, Arc<BrokerPod>>,
+        shown: Shown<String>,
+        now: Instant,
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("default", "pod")
+    }
+
+    fn pod(version: u64, is_there: bool) -> Change<BrokerPod> {
+        let meta = Meta {
+            uid: "uid".to_owned(),
+            version,
+            ..Meta::default()
+        };
+        let pod = BrokerPod {
+            meta,
+            ..BrokerPod::default()
+        };
+        Change {
+            key: key(),
+            object: is_there.then(|| Arc::new(pod)),
+            version,
+        }
+    }
+
+    impl Pods {
+        fn new() -> Self {
+            Self {
+                objects: BTreeMap::new(),
+                shown: Shown::default(),
+                now: Instant::now(),
+            }
+        }
+
+        /// Returns the version that is known now, and whether that is a change.
+        fn after(&mut self, change: Change<BrokerPod>, origin: Origin) -> (Option<u64>, bool) {
+            let taken = self.shown.take(&mut self.objects, change, origin);
+            let known = self.objects.get(&key());
+            (known.map(|pod| pod.meta.version), taken.is_some())
+        }
+
+        fn shows(&mut self, version: u64) -> (Option<u64>, bool) {
+            self.after(pod(version, true), Origin::Watch)
+        }
+
+        fn loses(&mut self, version: u64) -> (Option<u64>, bool) {
+            self.after(pod(version, false), Origin::Watch)
+        }
+
+        fn answers(&mut self, version: u64) -> (Option<u64>, bool) {
+            self.after(pod(version, true), Origin::Answer(self.now))
+        }
+
+        fn waits(&mut self) -> Option<u64> {
+            self.now += SHOWS_WITHIN;
+            for change in self.shown.overdue(self.now) {
+                self.after(change, Origin::Watch);
+            }
+            assert_eq!(self.shown.first_due(), None);
+            self.objects.get(&key()).map(|pod| pod.meta.version)
+        }
+    }
+
+    #[test]
+    fn a_write_is_known_at_once_and_its_echo_is_no_change() {
+        let mut pods = Pods::new();
+        assert_eq!(pods.answers(5), (Some(5), true));
+        assert_eq!(pods.shows(5), (Some(5), false));
+        assert_eq!(pods.shows(6), (Some(6), true));
+    }
+
+    #[test]
+    fn a_watch_that_is_behind_does_not_undo_a_write() {
+        let mut pods = Pods::new();
+        pods.shows(3);
+        assert_eq!(pods.answers(5), (Some(5), true));
+        assert_eq!(pods.shows(4), (Some(5), false), "somebody else's, before");
+        assert_eq!(
+            pods.loses(4),
+            (Some(5), false),
+            "an earlier one of its name"
+        );
+        assert_eq!(pods.loses(6), (None, true));
+    }
+
+    #[test]
+    fn an_answer_that_is_late_does_not_undo_what_the_watch_has_shown() {
+        let mut pods = Pods::new();
+        pods.shows(7);
+        assert_eq!(pods.answers(5), (Some(7), false));
+        pods.loses(9);
+        assert_eq!(pods.answers(8), (None, false), "it is deleted");
+        assert_eq!(pods.answers(10), (Some(10), true), "it is another one");
+    }
+
+    #[test]
+    fn a_list_that_is_older_than_a_write_does_not_undo_it_and_a_later_one_does() {
+        let mut pods = Pods::new();
+        pods.shows(3);
+        pods.answers(5);
+        assert_eq!(pods.loses(0), (Some(5), false));
+        assert_eq!(pods.waits(), None, "it was deleted before the list");
+        let mut pods = Pods::new();
+        pods.shows(3);
+        pods.answers(5);
+        pods.loses(0);
+        pods.shows(5);
+        assert_eq!(pods.waits(), Some(5), "the list was older");
+    }
+
+    #[test]
+    fn what_was_created_and_is_never_shown_was_deleted_in_between() {
+        let mut pods = Pods::new();
+        pods.answers(5);
+        assert_eq!(pods.waits(), None);
+        let mut pods = Pods::new();
+        pods.shows(3);
+        pods.answers(5);
+        assert_eq!(pods.waits(), Some(5), "the watch is only late");
+    }
+
+    #[test]
+    fn a_server_that_was_restored_from_a_backup_is_believed() {
+        let mut pods = Pods::new();
+        pods.answers(100);
+        pods.waits();
+        assert_eq!(pods.shows(50), (Some(50), true));
+        assert_eq!(pods.shows(40), (Some(40), true));
+    }
+
+    #[test]
+    fn what_was_deleted_is_being_deleted_whatever_an_older_event_says() {
+        let mut pods = Pods::new();
+        pods.shows(3);
+        let known = pods.objects.get_mut(&key()).unwrap();
+        pods.shown.deleted(known);
+        pods.now += NOW;
+        pods.shows(4);
+        assert!(pods.objects[&key()].meta.is_deleting);
+        pods.loses(5);
+        assert!(pods.shown.deleted.is_empty());
+    }
+}

@@ -1,0 +1,470 @@
+//! Decides what the controller does next: which part of the cluster has its turn, and which requests it sends. It sends
+//! nothing itself and has no clock, so that tests and the simulation run it as the loop does (`run.rs`).
+//!
+//! A turn has four stages: devices, brokers, services, status. Each is planned with what the stages before it have
+//! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
+//! part. Only a leader has turns.
+use super::{
+    brokers::{self, Brokers, Performed, plan::Action as BrokerAction},
+    nodes::{
+        self, Devices,
+        absent_node::{Now, Pods},
+        plan::Action as DeviceAction,
+    },
+    outcome::{Note, Written},
+    pace::SteadyClock,
+    parts::{Cluster, NODES, News, Touched},
+    queue::{Queue, Waits},
+    services::{Acted, Services, plan::Action as ServiceAction},
+    status::{
+        self, Statuses,
+        plan::{Action as StatusAction, Seen},
+    },
+    world::World,
+};
+use crate::{
+    api::configuration::Configuration,
+    cluster::{SIDE_BY_SIDE, watch::Objects},
+    model::{
+        resource_name::ResourcePrefix,
+        typed_names::{ConfigurationName, NodeName},
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
+/// answered leave room for others.
+const OPEN_MAX: usize = 4 * SIDE_BY_SIDE;
+/// The most turns that begin in one step. Between two steps what has changed is taken in.
+const TURNS_IN_STEP: usize = 16;
+/// The time after which each part is planned again though nothing has changed. It bounds how long an error in what
+/// counts as touched can last, and a kubelet reports on an unchanged Node as often, so it adds no load of another order.
+const ALL_AGAIN: Duration = Duration::from_mins(5);
+
+/// A request to the API server.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    /// Asks whether a deleted node has Pods.
+    Look(NodeName),
+    Device(DeviceAction),
+    Broker(BrokerAction),
+    Service(ServiceAction),
+    Status(StatusAction),
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Pods(Pods),
+    /// The answer about a device or a status.
+    Written(Written),
+    Performed(Performed),
+    Acted(Acted),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Devices,
+    Brokers,
+    Services,
+    Status,
+}
+
+impl Stage {
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::Devices => Some(Self::Brokers),
+            Self::Brokers => Some(Self::Services),
+            Self::Services => Some(Self::Status),
+            Self::Status => None,
+        }
+    }
+}
+
+/// The turn of a part that waits for answers.
+#[derive(Debug)]
+struct Turn {
+    stage: Stage,
+    /// The requests of the stage that are not sent yet.
+    queue: VecDeque<Request>,
+    sent: usize,
+    open: usize,
+    /// The nodes of the Pods that the stage creates.
+    coming: Vec<NodeName>,
+    /// True if nodes have reported on the part since the stage was planned.
+    is_reported: bool,
+    /// True if something is done that may make something else possible.
+    has_done: bool,
+    is_failed: bool,
+    /// False if this replica has lost the Lease since.
+    is_valid: bool,
+    wait: Option<Instant>,
+}
+
+/// Everything that the controller knows and remembers.
+pub(crate) struct Turns {
+    cluster: Cluster,
+    queue: Queue,
+    open: BTreeMap<String, Turn>,
+    /// The time at which all parts are planned again; `None` if this replica does not lead.
+    all_again_at: Option<Instant>,
+    clock: SteadyClock,
+    devices: Devices,
+    brokers: Brokers,
+    services: Services,
+    statuses: Statuses,
+    /// Events that are to be written.
+    notes: Vec<Note>,
+}
+
+impl Turns {
+    pub(crate) fn new(resource_prefix: ResourcePrefix, now: Now) -> Self {
+        Self {
+            cluster: Cluster::default(),
+            queue: Queue::default(),
+            open: BTreeMap::new(),
+            all_again_at: None,
+            clock: SteadyClock::new(now.clock, now.instant),
+            devices: Devices::new(),
+            brokers: Brokers::new(resource_prefix),
+            services: Services::new(),
+            statuses: Statuses::new(),
+            notes: vec![],
+        }
+    }
+
+    /// Returns the whole cluster as it is known.
+    pub(crate) fn world(&self) -> &World {
+        self.cluster.whole()
+    }
+
+    /// Returns the Events that are to be written.
+    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Takes in what a watch shows.
+    pub(crate) fn see(&mut self, news: News) {
+        let is_report = matches!(news, News::NodeDevices(_));
+        let touched = self.cluster.see(news);
+        if is_report {
+            for (part, turn) in &mut self.open {
+                turn.is_reported |= touched.is_all || touched.parts.contains(part);
+            }
+        }
+        self.touch(touched);
+    }
+
+    /// Takes in all Configurations, once they are listed.
+    pub(crate) fn see_configurations(
+        &mut self,
+        listed: Option<&Objects<Configuration, ConfigurationName>>,
+    ) {
+        if let Some(listed) = listed {
+            let touched = self.cluster.list_configurations(listed);
+            self.touch(touched);
+        }
+    }
+
+    /// Returns whether the objects of all kinds are known.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.cluster.is_listed()
+    }
+
+    fn touch(&mut self, touched: Touched) {
+        let all = touched.is_all.then(|| self.cluster.names());
+        for part in all.iter().flatten().chain(&touched.parts) {
+            self.queue.touch(part);
+        }
+    }
+
+    fn touch_all(&mut self) {
+        self.touch(Touched {
+            is_all: true,
+            parts: BTreeSet::new(),
+        });
+    }
+
+    /// Begins or ends to lead. Requests that were sent are answered in any case; others are forgotten.
+    pub(crate) fn lead(&mut self, leads: bool, now: Now) {
+        if leads == self.all_again_at.is_some() {
+            return;
+        }
+        self.queue = Queue::default();
+        for turn in self.open.values_mut() {
+            turn.queue.clear();
+            turn.is_valid = false;
+        }
+        self.all_again_at = leads.then_some(now.instant);
+    }
+
+    /// Returns the requests that are to be sent now, each with its part. Each must be answered.
+    pub(crate) fn step(&mut self, now: Now) -> Vec<(String, Request)> {
+        let touched = self.cluster.expire(now.instant);
+        self.touch(touched);
+        let Some(again_at) = self.all_again_at else {
+            return vec![];
+        };
+        if again_at <= now.instant {
+            self.all_again_at = Some(now.instant + ALL_AGAIN);
+            // What is remembered of objects that are gone is forgotten.
+            self.devices.notice(self.cluster.whole(), now);
+            let memory = &mut self.brokers.memory;
+            memory.forget_gone(self.cluster.whole());
+            self.touch_all();
+        }
+        for _ in 0..TURNS_IN_STEP {
+            let is_free = |part: &str| !self.open.contains_key(part);
+            let Some(part) = self.queue.take(now.instant, is_free) else {
+                break;
+            };
+            self.begin(part, now);
+        }
+        self.send()
+    }
+
+    /// Returns when there is something to do though nothing happens.
+    pub(crate) fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        let again_at = self.all_again_at?;
+        let is_free = |part: &str| !self.open.contains_key(part);
+        let next = self.queue.next(now, is_free);
+        let times = [Some(again_at), next, self.cluster.expires_at()];
+        times.into_iter().flatten().min()
+    }
+
+    fn begin(&mut self, part: String, now: Now) {
+        let mut turn = Turn {
+            stage: Stage::Devices,
+            queue: VecDeque::new(),
+            sent: 0,
+            open: 0,
+            coming: vec![],
+            is_reported: false,
+            has_done: false,
+            is_failed: false,
+            is_valid: true,
+            wait: None,
+        };
+        self.plan(&part, &mut turn, now);
+        self.go_on(part, turn, now);
+    }
+
+    /// Plans the next stages until one has requests, or ends the turn.
+    fn go_on(&mut self, part: String, mut turn: Turn, now: Now) {
+        while turn.queue.is_empty() {
+            let Some(next) = turn.stage.next() else {
+                return self.end(&part, &turn, now);
+            };
+            turn.stage = next;
+            self.plan(&part, &mut turn, now);
+        }
+        self.open.insert(part, turn);
+    }
+
+    fn end(&mut self, part: &str, turn: &Turn, now: Now) {
+        self.queue.done(part, turn.is_failed, now.instant);
+        if turn.has_done {
+            self.queue.touch(part);
+        }
+        if let Some(at) = turn.wait {
+            self.queue.wake(part, at);
+        }
+    }
+
+    fn plan(&mut self, part: &str, turn: &mut Turn, now: Now) {
+        let (requests, waits) = match turn.stage {
+            Stage::Devices => self.plan_devices(part, now),
+            Stage::Brokers => self.plan_brokers(part, now),
+            Stage::Services => {
+                let world = self.cluster.part(part);
+                let steady = self.clock.at(now.instant);
+                let (actions, waits) = self.services.plan(part, &world, steady, now.instant);
+                (requests(actions, Request::Service), waits)
+            }
+            Stage::Status => self.plan_status(part, now),
+        };
+        let coming = requests.iter().filter_map(|request| match request {
+            Request::Broker(BrokerAction::CreatePod { node, .. }) => Some(node.clone()),
+            _ => None,
+        });
+        turn.coming = coming.collect();
+        turn.queue = requests.into();
+        (turn.sent, turn.is_reported) = (0, false);
+        let at = waits.first().and_then(|wait| now.instant.checked_add(wait));
+        turn.wait = turn.wait.into_iter().chain(at).min();
+    }
+
+    fn plan_devices(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
+        let world = self.cluster.part(part);
+        self.devices.notice(&world, now);
+        let looks = self.devices.looks(now);
+        if part == NODES && !looks.is_empty() {
+            return (requests(looks, Request::Look), Waits::default());
+        }
+        if !looks.is_empty() {
+            self.queue.touch(NODES);
+        }
+        let (mut actions, waits) = self.devices.plan(&world, now, &mut self.notes);
+        // Every part shows all nodes.
+        let of_nodes =
+            |action: &DeviceAction| matches!(action, DeviceAction::DeleteNodeDevices { .. });
+        actions.retain(|action| of_nodes(action) == (part == NODES));
+        (requests(actions, Request::Device), waits)
+    }
+
+    fn plan_brokers(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
+        let world = self.cluster.part(part);
+        let coming = self.open.values().flat_map(|turn| &turn.coming);
+        let coming: Vec<NodeName> = coming.cloned().collect();
+        let steady = self.clock.at(now.instant);
+        let (actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
+        (requests(actions, Request::Broker), waits)
+    }
+
+    fn plan_status(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
+        let world = self.cluster.part(part);
+        // Of two problems of a Configuration the one of its Service is shown.
+        let mut problems = self.devices.nameless.clone();
+        problems.extend(self.services.problems(part, &world));
+        let seen = Seen {
+            world: &world,
+            brokers: &self.brokers.reports,
+            problems: &problems,
+        };
+        let notes = &mut self.notes;
+        let (actions, waits) = self.statuses.plan(seen, now.clock, now.instant, notes);
+        (requests(actions, Request::Status), waits)
+    }
+
+    /// Returns the requests that may be sent now: those first of parts that wait for the fewest answers.
+    fn send(&mut self) -> Vec<(String, Request)> {
+        let mut sent = vec![];
+        let mut open: usize = self.open.values().map(|turn| turn.open).sum();
+        while open < OPEN_MAX {
+            let waiting = self.open.iter_mut();
+            let waiting =
+                waiting.filter(|(_, turn)| !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE);
+            let Some((part, turn)) = waiting.min_by_key(|(_, turn)| turn.open) else {
+                break;
+            };
+            let Some(request) = turn.queue.pop_front() else {
+                break;
+            };
+            turn.open += 1;
+            turn.sent += 1;
+            open += 1;
+            sent.push((part.clone(), request));
+        }
+        sent
+    }
+
+    /// Takes in the answer to a request.
+    pub(crate) fn answered(&mut self, part: String, request: &Request, answer: Answer, now: Now) {
+        let is_done = self.settle(&part, request, answer, now);
+        let Some(mut turn) = self.open.remove(&part) else {
+            return;
+        };
+        turn.open -= 1;
+        turn.has_done |= is_done;
+        turn.is_failed |= !is_done;
+        if turn.is_reported && turn.sent >= SIDE_BY_SIDE {
+            self.give_up_creations(&part, &mut turn);
+        }
+        if turn.open > 0 || !turn.queue.is_empty() {
+            self.open.insert(part, turn);
+        } else if turn.is_valid {
+            self.go_on(part, turn, now);
+        } else {
+            self.queue.touch(&part);
+        }
+    }
+
+    /// Gives up the Instances that are not created yet. With the nodes that have reported meanwhile each is one write
+    /// instead of two.
+    fn give_up_creations(&mut self, part: &str, turn: &mut Turn) {
+        let devices = &mut self.devices;
+        turn.queue.retain(|request| match request {
+            Request::Device(action @ DeviceAction::Create(_)) => {
+                devices.give_up(action);
+                false
+            }
+            _ => true,
+        });
+        self.queue.touch(part);
+    }
+
+    /// Takes in what an answer says. Returns whether its request needs no other try.
+    fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
+        match (request, answer) {
+            (Request::Look(node), Answer::Pods(pods)) => {
+                self.devices.looked(node, pods, now);
+                // The node may hold slots in every part.
+                self.touch_all();
+                true
+            }
+            (Request::Device(action), Answer::Written(written)) => {
+                self.devices.settle(action, &written, now);
+                let world = self.cluster.whole();
+                let note = written.is_done.then(|| nodes::note_of_name(world, action));
+                self.notes.extend(note.flatten());
+                self.take_over(part, written.objects, now);
+                written.is_done
+            }
+            (Request::Broker(action), Answer::Performed(performed)) => {
+                self.settle_broker(part, action, performed, now)
+            }
+            (Request::Service(action), Answer::Acted(acted)) => {
+                self.services.settle(part, action, acted.trouble);
+                self.take_over(part, acted.written.objects, now);
+                acted.written.is_done
+            }
+            (Request::Status(action), Answer::Written(written)) => {
+                if written.is_done {
+                    let notes = status::notes(self.cluster.whole(), action);
+                    self.notes.extend(notes);
+                }
+                self.take_over(part, written.objects, now);
+                written.is_done
+            }
+            (request, answer) => unreachable!("{answer:?} answers {request:?}"),
+        }
+    }
+
+    fn settle_broker(
+        &mut self,
+        part: &str,
+        action: &BrokerAction,
+        Performed { outcome, object }: Performed,
+        now: Now,
+    ) -> bool {
+        let steady = self.clock.at(now.instant);
+        let world = self.cluster.whole();
+        let (is_done, note) = self.brokers.settle(world, action, &outcome, steady);
+        self.notes.extend(note);
+        if let Some((key, uid)) = brokers::deleted(action, &outcome) {
+            self.cluster.deleted(key, uid);
+        }
+        self.take_over(part, object, now);
+        is_done
+    }
+
+    /// Takes over the objects of an answer. The part itself looks at them in its next stage.
+    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>, now: Now) {
+        for news in objects {
+            let mut touched = self.cluster.answered(news, now.instant);
+            touched.parts.remove(part);
+            self.touch(touched);
+        }
+    }
+}
+
+fn requests<A>(actions: Vec<A>, request: impl Fn(A) -> Request) -> Vec<Request> {
+    actions.into_iter().map(request).collect()
+}
+
+#[cfg(test)]
+mod tests;
