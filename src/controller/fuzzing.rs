@@ -4,7 +4,8 @@ use super::{
     outcome::Written,
     parts::News,
     services::Acted,
-    turns::{Answer, Request, Turns},
+    turn::{Answer, Request},
+    turns::Turns,
     world::{broker_pod, node_state},
 };
 use crate::{

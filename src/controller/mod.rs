@@ -16,6 +16,7 @@ mod definitions;
 mod fixtures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub(crate) mod index;
 mod lease;
 pub(crate) mod nodes;
 pub(crate) mod outcome;
@@ -29,6 +30,7 @@ mod shared;
 pub(crate) mod shown;
 pub(crate) mod status;
 mod tally;
+pub(crate) mod turn;
 pub(crate) mod turns;
 mod watches;
 pub(crate) mod world;

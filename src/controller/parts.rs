@@ -4,44 +4,29 @@
 //! Each object is noted under its part as it arrives, from a watch or as the answer to a write, and says which parts are
 //! to be planned again. Nodes and NodeDevices belong to each part, but a part shows only the reports about its own
 //! Configurations. The part without a name has nodes alone.
+pub(crate) use super::index::Touched;
 use super::{
+    index::{Index, Tag, part_of},
     shown::{Origin, Shown, Turned, Written},
-    world::{BrokerJob, BrokerPod, Meta, NodeState, OwnedService, Scope, World},
+    world::{BrokerJob, BrokerPod, NodeState, OwnedService, Scope, World},
 };
 use crate::{
-    api::{
-        configuration::Configuration,
-        instance::Instance,
-        names,
-        node_devices::{ConfigurationView, NodeDevices},
-    },
+    api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::{changes::Change, watch::Objects},
     model::{
-        instance_name::{InstanceKey, InstanceName},
-        names::{Key, ObjectKey, shortened},
+        instance_name::InstanceName,
+        names::{Key, ObjectKey},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 use tokio::time::Instant;
 
-/// The most bytes of a label's value.
-const LABEL_LIMIT: usize = 63;
 /// The part of what concerns the nodes alone.
 pub(crate) const NODES: &str = "";
-
-/// Returns the name of a Configuration's part: the value of the label of its objects.
-pub(crate) fn part_of(configuration: &str) -> Cow<'_, str> {
-    if configuration.len() <= LABEL_LIMIT {
-        Cow::Borrowed(configuration)
-    } else {
-        Cow::Owned(shortened(configuration, LABEL_LIMIT))
-    }
-}
 
 /// Objects of one kind, from their watch or from an answer.
 #[derive(Debug)]
@@ -85,76 +70,6 @@ news! {
     Pods: BrokerPod, String;
     Jobs: BrokerJob, String;
     Services: OwnedService, String;
-}
-
-/// The parts that are to be planned again.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Touched {
-    pub(crate) is_all: bool,
-    pub(crate) parts: BTreeSet<String>,
-}
-
-/// A sign by which an object is found for a part.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Tag {
-    /// It has the name of a Configuration, or the label of one.
-    Part(String),
-    /// It has an owner with this uid.
-    Owner(String),
-    /// It has the label of an Instance.
-    Instance(String),
-}
-
-/// The keys of the objects with each tag.
-#[derive(Debug, PartialEq, Eq)]
-struct Tagged<K>(BTreeMap<Tag, BTreeSet<K>>);
-
-impl<K> Default for Tagged<K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K: Ord + Clone> Tagged<K> {
-    fn add(&mut self, tag: Tag, key: &K) {
-        self.0.entry(tag).or_default().insert(key.clone());
-    }
-
-    fn remove(&mut self, tag: &Tag, key: &K) {
-        if let Some(keys) = self.0.get_mut(tag) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.0.remove(tag);
-            }
-        }
-    }
-
-    fn with(&self, tag: &Tag) -> impl Iterator<Item = &K> {
-        self.0.get(tag).into_iter().flatten()
-    }
-
-    fn parts(&self) -> impl Iterator<Item = &String> {
-        self.0.keys().filter_map(|tag| match tag {
-            Tag::Part(name) => Some(name),
-            Tag::Owner(_) | Tag::Instance(_) => None,
-        })
-    }
-}
-
-/// The tags of all objects.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Index {
-    configurations: Tagged<ConfigurationKey>,
-    instances: Tagged<InstanceKey>,
-    pods: Tagged<ObjectKey>,
-    jobs: Tagged<ObjectKey>,
-    views: Tagged<(NodeName, usize)>,
-    /// The part of each Configuration and each Instance, by its uid.
-    uids: BTreeMap<String, String>,
-    /// The uid of the owner of each Job, by the uid of the Job.
-    owners: BTreeMap<String, String>,
-    /// The number of brokers of each node that have not ended, by the value of the node's label.
-    loads: Arc<BTreeMap<String, usize>>,
 }
 
 /// Everything the controller knows of the cluster.
@@ -419,179 +334,6 @@ fn each<T: Written, Name: Ord + Clone>(
     }
 }
 
-impl Tagged<ObjectKey> {
-    fn retag(&mut self, key: &ObjectKey, [was, is]: Turned<&Meta>) {
-        for tag in was.into_iter().flat_map(tags) {
-            self.remove(&tag, key);
-        }
-        for tag in is.into_iter().flat_map(tags) {
-            self.add(tag, key);
-        }
-    }
-}
-
-/// Returns the tags of a Pod or a Job. Users may change its labels.
-fn tags(meta: &Meta) -> impl Iterator<Item = Tag> {
-    let label = |name| meta.labels.get(name).cloned();
-    let owner = meta.owner.clone();
-    let part = label(names::CONFIGURATION_LABEL).map(Tag::Part);
-    let instance = label(names::INSTANCE_LABEL).map(Tag::Instance);
-    part.into_iter()
-        .chain(owner.map(Tag::Owner))
-        .chain(instance)
-}
-
-impl Touched {
-    fn part(&mut self, configuration: &str) {
-        self.parts.insert(part_of(configuration).into_owned());
-    }
-}
-
-impl Index {
-    fn configuration(
-        &mut self,
-        key: &ConfigurationKey,
-        [was, is]: Turned<&Configuration>,
-        touched: &mut Touched,
-    ) {
-        touched.part(&key.name);
-        let part = part_of(&key.name);
-        let tag = Tag::Part(part.clone().into_owned());
-        if let Some(uid) = was.and_then(|was| was.metadata.uid.as_ref()) {
-            self.uids.remove(uid);
-        }
-        let Some(is) = is else {
-            return self.configurations.remove(&tag, key);
-        };
-        self.configurations.add(tag, key);
-        let uid = is.metadata.uid.clone();
-        (self.uids).extend(uid.map(|uid| (uid, part.into_owned())));
-    }
-
-    fn instance(&mut self, key: &InstanceKey, [was, is]: Turned<&Instance>, touched: &mut Touched) {
-        if let Some(was) = was {
-            let part = part_of(&was.spec.configuration_name).into_owned();
-            self.instances.remove(&Tag::Part(part.clone()), key);
-            touched.parts.insert(part);
-            self.uids
-                .remove(was.metadata.uid.as_deref().unwrap_or_default());
-        }
-        if let Some(is) = is {
-            let part = part_of(&is.spec.configuration_name).into_owned();
-            self.instances.add(Tag::Part(part.clone()), key);
-            touched.parts.insert(part.clone());
-            let uid = is.metadata.uid.clone();
-            self.uids.extend(uid.map(|uid| (uid, part)));
-        }
-        // Its name is free or taken now, for a device of the Configuration that the name begins with.
-        if was.is_none() || is.is_none() {
-            let of = key.name.configuration();
-            of.into_iter().for_each(|of| touched.part(&of));
-        }
-    }
-
-    /// An agent that begins or ends, or makes its object anew, says something of its node.
-    fn reports(&mut self, node: &NodeName, [was, is]: Turned<&NodeDevices>, touched: &mut Touched) {
-        let about = |object: Option<&NodeDevices>| {
-            object.map(|object| (object.metadata.uid.clone(), object.spec.left_out.clone()))
-        };
-        touched.is_all |= about(was) != about(is);
-        let [was, is] = [was, is].map(views);
-        for part in was.keys().chain(is.keys()) {
-            let said = |views: &Views<'_>| -> Vec<_> {
-                let views = views.get(part).into_iter().flatten();
-                views.map(|(_, view)| (*view).clone()).collect()
-            };
-            if said(&was) != said(&is) {
-                touched.parts.insert(part.clone());
-            }
-        }
-        for (part, views) in was {
-            for (place, _) in views {
-                let tag = Tag::Part(part.clone());
-                self.views.remove(&tag, &(node.clone(), place));
-            }
-        }
-        for (part, views) in is {
-            for (place, _) in views {
-                let tag = Tag::Part(part.clone());
-                self.views.add(tag, &(node.clone(), place));
-            }
-        }
-    }
-
-    fn job(&mut self, [was, is]: Turned<&Meta>) {
-        if let Some(was) = was {
-            self.owners.remove(&was.uid);
-        }
-        if let Some(owner) = is.and_then(|is| Some((is.uid.clone(), is.owner.clone()?))) {
-            self.owners.extend([owner]);
-        }
-    }
-
-    fn load(&mut self, was: Option<&BrokerPod>, is: Option<&BrokerPod>) {
-        let [was, is] = [was, is].map(|pod| pod.and_then(BrokerPod::loaded_node));
-        if was == is {
-            return;
-        }
-        let loads = Arc::make_mut(&mut self.loads);
-        if let Some(node) = was {
-            let left = loads.get(&node).map_or(0, |load| load - 1);
-            if left == 0 {
-                loads.remove(&node);
-            } else {
-                loads.insert(node, left);
-            }
-        }
-        if let Some(node) = is {
-            *loads.entry(node).or_default() += 1;
-        }
-    }
-
-    /// Touches the parts of a Pod, a Job or a Service: by its labels, which users may change, and by its owner.
-    fn touch(
-        &self,
-        key: &ObjectKey,
-        metas: Turned<&Meta>,
-        instances: &BTreeMap<InstanceKey, Arc<Instance>>,
-        touched: &mut Touched,
-    ) {
-        for meta in metas.into_iter().flatten() {
-            for tag in tags(meta) {
-                match tag {
-                    Tag::Part(part) => drop(touched.parts.insert(part)),
-                    Tag::Owner(uid) => {
-                        let owner = self.owners.get(&uid).unwrap_or(&uid);
-                        touched.parts.extend(self.uids.get(owner).cloned());
-                    }
-                    Tag::Instance(name) => {
-                        let key = InstanceKey::new(&key.namespace, name.as_str());
-                        let instance = instances.get(&key);
-                        instance
-                            .into_iter()
-                            .for_each(|i| touched.part(&i.spec.configuration_name));
-                    }
-                }
-            }
-        }
-    }
-}
-
-type Views<'a> = BTreeMap<String, Vec<(usize, &'a ConfigurationView)>>;
-
-/// Returns the reports of a node by part, each with its place.
-fn views(object: Option<&NodeDevices>) -> Views<'_> {
-    let mut views = Views::new();
-    let all = object
-        .into_iter()
-        .flat_map(|object| &object.spec.configurations);
-    for (place, view) in all.enumerate() {
-        let part = part_of(&view.name).into_owned();
-        views.entry(part).or_default().push((place, view));
-    }
-    views
-}
-
 fn set<T>(
     objects: &mut BTreeMap<NodeName, Arc<T>>,
     node: NodeName,
@@ -632,57 +374,6 @@ fn unreadable(
     });
     let unreadable = configurations.unreadable.clone().into_iter();
     unreadable.chain(left_out).collect()
-}
-
-impl World {
-    /// Returns the whole world, where this is a part of it.
-    pub(crate) fn whole(&self) -> &Self {
-        self.scope.as_ref().map_or(self, |scope| &scope.whole)
-    }
-
-    /// Returns whether the Configurations of this name are in this part of the world.
-    pub(crate) fn includes(&self, configuration: &str) -> bool {
-        let scope = self.scope.as_ref();
-        scope.is_none_or(|scope| scope.name == part_of(configuration))
-    }
-
-    /// Returns the reports of all nodes about Configurations.
-    pub(crate) fn views(&self) -> impl Iterator<Item = (&NodeName, &ConfigurationView)> {
-        let of_part = self.scope.iter().flat_map(|scope| &scope.views);
-        let of_part = of_part.filter_map(|(node, place)| {
-            let view = self.node_devices.get(node)?.spec.configurations.get(*place);
-            Some((node, view?))
-        });
-        let unlimited = self.scope.is_none().then_some(&*self.node_devices);
-        let all = unlimited.into_iter().flatten().flat_map(|(node, object)| {
-            let views = object.spec.configurations.iter();
-            views.map(move |view| (node, view))
-        });
-        of_part.chain(all)
-    }
-
-    /// Returns the number of brokers of each node in the whole world, by the value of the node's label.
-    pub(crate) fn loads(&self) -> BTreeMap<String, usize> {
-        if let Some(scope) = &self.scope {
-            return BTreeMap::clone(&scope.loads);
-        }
-        let mut loads = BTreeMap::new();
-        for node in self.pods.values().filter_map(|pod| pod.loaded_node()) {
-            *loads.entry(node).or_default() += 1;
-        }
-        loads
-    }
-}
-
-impl BrokerPod {
-    /// Returns the value of the label of the node on which a broker that has not ended runs.
-    fn loaded_node(&self) -> Option<String> {
-        if self.meta.is_deleting || self.has_ended() {
-            return None;
-        }
-        let target = self.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
-        target.or_else(|| self.node.as_deref().map(names::node_in_label))
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use super::{
     services,
     shared::Shared,
     status, tally,
-    turns::{Answer, Request, Turns},
+    turn::{Answer, Request},
+    turns::Turns,
     watches::Watches,
     world::World,
 };

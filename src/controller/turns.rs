@@ -6,20 +6,14 @@
 //! part. Only a leader has turns.
 use super::{
     brokers::{self, Brokers, Performed, plan::Action as BrokerAction},
-    nodes::{
-        self, Devices,
-        absent_node::{Now, Pods},
-        plan::Action as DeviceAction,
-    },
-    outcome::{Note, Written},
+    nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
+    outcome::Note,
     pace::SteadyClock,
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
-    services::{Acted, Services, plan::Action as ServiceAction},
-    status::{
-        self, Statuses,
-        plan::{Action as StatusAction, Seen},
-    },
+    services::Services,
+    status::{self, Statuses, plan::Seen},
+    turn::{Answer, Request, Stage, Turn},
     world::World,
 };
 use crate::{
@@ -31,7 +25,7 @@ use crate::{
     },
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -44,66 +38,6 @@ const TURNS_IN_STEP: usize = 16;
 /// The time after which each part is planned again though nothing has changed. It bounds how long an error in what
 /// counts as touched can last, and a kubelet reports on an unchanged Node as often, so it adds no load of another order.
 const ALL_AGAIN: Duration = Duration::from_mins(5);
-
-/// A request to the API server.
-#[derive(Debug, Clone)]
-pub(crate) enum Request {
-    /// Asks whether a deleted node has Pods.
-    Look(NodeName),
-    Device(DeviceAction),
-    Broker(BrokerAction),
-    Service(ServiceAction),
-    Status(StatusAction),
-}
-
-/// The answer to a request.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Pods(Pods),
-    /// The answer about a device or a status.
-    Written(Written),
-    Performed(Performed),
-    Acted(Acted),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Devices,
-    Brokers,
-    Services,
-    Status,
-}
-
-impl Stage {
-    fn next(self) -> Option<Self> {
-        match self {
-            Self::Devices => Some(Self::Brokers),
-            Self::Brokers => Some(Self::Services),
-            Self::Services => Some(Self::Status),
-            Self::Status => None,
-        }
-    }
-}
-
-/// The turn of a part that waits for answers.
-#[derive(Debug)]
-struct Turn {
-    stage: Stage,
-    /// The requests of the stage that are not sent yet.
-    queue: VecDeque<Request>,
-    sent: usize,
-    open: usize,
-    /// The nodes of the Pods that the stage creates.
-    coming: Vec<NodeName>,
-    /// True if nodes have reported on the part since the stage was planned.
-    is_reported: bool,
-    /// True if something is done that may make something else possible.
-    has_done: bool,
-    is_failed: bool,
-    /// False if this replica has lost the Lease since.
-    is_valid: bool,
-    wait: Option<Instant>,
-}
 
 /// Everything that the controller knows and remembers.
 pub(crate) struct Turns {
@@ -237,18 +171,7 @@ impl Turns {
     }
 
     fn begin(&mut self, part: String, now: Now) {
-        let mut turn = Turn {
-            stage: Stage::Devices,
-            queue: VecDeque::new(),
-            sent: 0,
-            open: 0,
-            coming: vec![],
-            is_reported: false,
-            has_done: false,
-            is_failed: false,
-            is_valid: true,
-            wait: None,
-        };
+        let mut turn = Turn::new();
         self.plan(&part, &mut turn, now);
         self.go_on(part, turn, now);
     }

@@ -22,7 +22,8 @@ use crate::{
         outcome::Written,
         parts::News,
         status::plan as status,
-        turns::{Answer, Request, Turns},
+        turn::{Answer, Request},
+        turns::Turns,
         world::{BrokerPod, Meta},
     },
     model::{

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     api::instance::{Instance, InstanceStatus},
     controller::{
+        index::part_of,
         pace::elapsed,
-        parts::part_of,
         world::{NodeState, World},
     },
     model::{

@@ -1,8 +1,10 @@
 //! Whatever happens, in whatever order it is seen: the parts are what they would be if the cluster had always been so.
 use super::*;
+use crate::api::names;
 use crate::controller::fixtures::{
     cluster, configuration, instance, key, node_devices, not_ready, pod, ready,
 };
+use crate::controller::world::Meta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,0 +1,88 @@
+//! Defines the turn of a part, its stages, and the requests that it sends. Pure.
+use super::{
+    brokers::{Performed, plan::Action as BrokerAction},
+    nodes::{absent_node::Pods, plan::Action as DeviceAction},
+    outcome::Written,
+    services::{Acted, plan::Action as ServiceAction},
+    status::plan::Action as StatusAction,
+};
+use crate::model::typed_names::NodeName;
+use std::collections::VecDeque;
+use tokio::time::Instant;
+
+/// A request to the API server.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    /// Asks whether a deleted node has Pods.
+    Look(NodeName),
+    Device(DeviceAction),
+    Broker(BrokerAction),
+    Service(ServiceAction),
+    Status(StatusAction),
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Pods(Pods),
+    /// The answer about a device or a status.
+    Written(Written),
+    Performed(Performed),
+    Acted(Acted),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Devices,
+    Brokers,
+    Services,
+    Status,
+}
+
+impl Stage {
+    pub(super) fn next(self) -> Option<Self> {
+        match self {
+            Self::Devices => Some(Self::Brokers),
+            Self::Brokers => Some(Self::Services),
+            Self::Services => Some(Self::Status),
+            Self::Status => None,
+        }
+    }
+}
+
+/// The turn of a part that waits for answers.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) stage: Stage,
+    /// The requests of the stage that are not sent yet.
+    pub(super) queue: VecDeque<Request>,
+    pub(super) sent: usize,
+    pub(super) open: usize,
+    /// The nodes of the Pods that the stage creates.
+    pub(super) coming: Vec<NodeName>,
+    /// True if nodes have reported on the part since the stage was planned.
+    pub(super) is_reported: bool,
+    /// True if something is done that may make something else possible.
+    pub(super) has_done: bool,
+    pub(super) is_failed: bool,
+    /// False if this replica has lost the Lease since.
+    pub(super) is_valid: bool,
+    pub(super) wait: Option<Instant>,
+}
+
+impl Turn {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Devices,
+            queue: VecDeque::new(),
+            sent: 0,
+            open: 0,
+            coming: vec![],
+            is_reported: false,
+            has_done: false,
+            is_failed: false,
+            is_valid: true,
+            wait: None,
+        }
+    }
+}
