@@ -5,7 +5,7 @@ use super::{
     read::Read,
     watch::{Selection, events},
 };
-use crate::{model::names::Key, supervisor::ChannelClosed};
+use crate::model::names::Key;
 use futures::{StreamExt as _, stream::select_all};
 use kube::{Api, Resource, core::ObjectMeta, runtime::watcher::Event};
 use serde::de::DeserializeOwned;
@@ -129,8 +129,9 @@ where
         has_listed |= is_first;
         if is_first || has_listed && !batch.is_empty() {
             let batch = std::mem::take(&mut batch);
-            let sent = changes.send(batch.into()).await;
-            sent.map_err(|_| ChannelClosed)?;
+            if changes.send(batch.into()).await.is_err() {
+                break;
+            }
         }
     }
     Ok(())

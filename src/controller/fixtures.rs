@@ -110,6 +110,11 @@ impl World {
         self
     }
 
+    /// Deletes the NodeDevices of a node.
+    pub(super) fn forget(&mut self, node: &str) {
+        Arc::make_mut(&mut self.node_devices).remove(node);
+    }
+
     pub(super) fn with_pod(mut self, name: &str, pod: BrokerPod) -> Self {
         self.pods.insert(key(name), Arc::new(pod));
         self

@@ -1,4 +1,4 @@
-//! Keeps the cluster as it was seen last, and knows which objects belong to a part of it. Pure.
+//! Keeps the cluster as it was seen last, and knows which objects belong to a part of it.
 //!
 //! A part is what belongs to the Configurations of one name, in all namespaces: of one name only one Configuration works.
 //! Each object is noted under its part as it arrives, from a watch or as the answer to a write, and says which parts are
@@ -14,7 +14,7 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::{changes::Change, watch::Objects},
     model::{
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         names::{Key, ObjectKey},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
@@ -237,81 +237,55 @@ impl Cluster {
         let (index, mut touched) = (&mut self.index, Touched::default());
         match news {
             News::Configurations(changes) => {
+                let on = |key: &ConfigurationKey, turned: Turned<&Configuration>| {
+                    index.configuration(key, turned, &mut touched);
+                };
                 each(
                     &mut self.configurations,
                     &mut world.configurations,
                     changes,
                     origin,
-                    |key, turned| {
-                        index.configuration(key, turned, &mut touched);
-                    },
+                    on,
                 );
             }
             News::Instances(changes) => {
+                let on = |key: &InstanceKey, turned: Turned<&Instance>| {
+                    index.instance(key, turned, &mut touched);
+                };
                 each(
                     &mut self.instances,
                     &mut world.instances,
                     changes,
                     origin,
-                    |key, turned| {
-                        index.instance(key, turned, &mut touched);
-                    },
+                    on,
                 );
             }
-            News::Nodes(changes) => {
-                let nodes = Arc::make_mut(&mut world.nodes);
-                for Change { key, object, .. } in changes {
-                    // Most changes of a Node are heartbeats.
-                    touched.is_all |= set(nodes, key.name.into(), object.clone()) != object;
-                }
-            }
-            News::NodeDevices(changes) => {
-                let objects = Arc::make_mut(&mut world.node_devices);
-                for Change { key, object, .. } in changes {
-                    let node: NodeName = key.name.into();
-                    let before = set(objects, node.clone(), object.clone());
-                    index.reports(&node, [before.as_deref(), object.as_deref()], &mut touched);
-                }
-            }
+            News::Nodes(changes) => see_nodes(world, changes, &mut touched),
+            News::NodeDevices(changes) => see_reports(world, changes, index, &mut touched),
             News::Pods(changes) => {
-                each(
-                    &mut self.pods,
-                    &mut world.pods,
-                    changes,
-                    origin,
-                    |key, turned| {
-                        let metas = turned.map(|pod| pod.map(|pod| &pod.meta));
-                        index.pods.retag(key, metas);
-                        index.load(turned[0], turned[1]);
-                        index.touch(key, metas, &world.instances, &mut touched);
-                    },
-                );
+                let on = |key: &ObjectKey, turned: Turned<&BrokerPod>| {
+                    let metas = turned.map(|pod| pod.map(|pod| &pod.meta));
+                    index.pods.retag(key, metas);
+                    index.load(turned[0], turned[1]);
+                    index.touch(key, metas, &world.instances, &mut touched);
+                };
+                each(&mut self.pods, &mut world.pods, changes, origin, on);
             }
             News::Jobs(changes) => {
-                each(
-                    &mut self.jobs,
-                    &mut world.jobs,
-                    changes,
-                    origin,
-                    |key, turned| {
-                        let metas = turned.map(|job| job.map(|job| &job.meta));
-                        index.jobs.retag(key, metas);
-                        index.job(metas);
-                        index.touch(key, metas, &world.instances, &mut touched);
-                    },
-                );
+                let on = |key: &ObjectKey, turned: Turned<&BrokerJob>| {
+                    let metas = turned.map(|job| job.map(|job| &job.meta));
+                    index.jobs.retag(key, metas);
+                    index.job(metas);
+                    index.touch(key, metas, &world.instances, &mut touched);
+                };
+                each(&mut self.jobs, &mut world.jobs, changes, origin, on);
             }
             News::Services(changes) => {
-                each(
-                    &mut self.services,
-                    &mut world.services,
-                    changes,
-                    origin,
-                    |key, turned| {
-                        let metas = turned.map(|service| service.map(|service| &service.meta));
-                        index.touch(key, metas, &world.instances, &mut touched);
-                    },
-                );
+                let on = |key: &ObjectKey, turned: Turned<&OwnedService>| {
+                    let metas = turned.map(|service| service.map(|service| &service.meta));
+                    index.touch(key, metas, &world.instances, &mut touched);
+                };
+                each(&mut self.services, &mut world.services, changes, origin, on);
             }
         }
         touched
@@ -331,6 +305,28 @@ fn each<T: Written, Name: Ord + Clone>(
         if let Some([was, is]) = shown.take(objects, change, origin) {
             on(&key, [was.as_deref(), is.as_deref()]);
         }
+    }
+}
+
+fn see_nodes(world: &mut World, changes: Vec<Change<NodeState>>, touched: &mut Touched) {
+    let nodes = Arc::make_mut(&mut world.nodes);
+    for Change { key, object, .. } in changes {
+        // Most changes of a Node are heartbeats.
+        touched.is_all |= set(nodes, key.name.into(), object.clone()) != object;
+    }
+}
+
+fn see_reports(
+    world: &mut World,
+    changes: Vec<Change<NodeDevices>>,
+    index: &mut Index,
+    touched: &mut Touched,
+) {
+    let objects = Arc::make_mut(&mut world.node_devices);
+    for Change { key, object, .. } in changes {
+        let node: NodeName = key.name.into();
+        let before = set(objects, node.clone(), object.clone());
+        index.reports(&node, [before.as_deref(), object.as_deref()], touched);
     }
 }
 

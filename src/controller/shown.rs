@@ -1,5 +1,5 @@
 //! Decides which of two views of an object is the newer one: what its watch shows, or what the API server has answered to
-//! a write. So the controller reads its own writes, and a watch that is behind does not undo them. Pure.
+//! a write. So the controller reads its own writes, and a watch that is behind does not undo them.
 use super::world::{BrokerJob, BrokerPod, OwnedService};
 use crate::{
     api::{configuration::Configuration, instance::Instance},

@@ -32,7 +32,7 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Devices,
     Brokers,
     Services,
@@ -40,7 +40,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) fn next(self) -> Option<Self> {
+    pub(crate) fn next(self) -> Option<Self> {
         match self {
             Self::Devices => Some(Self::Brokers),
             Self::Brokers => Some(Self::Services),
@@ -52,26 +52,26 @@ impl Stage {
 
 /// The turn of a part that waits for answers.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) stage: Stage,
+pub(crate) struct Turn {
+    pub(crate) stage: Stage,
     /// The requests of the stage that are not sent yet.
-    pub(super) queue: VecDeque<Request>,
-    pub(super) sent: usize,
-    pub(super) open: usize,
+    pub(crate) queue: VecDeque<Request>,
+    pub(crate) sent: usize,
+    pub(crate) open: usize,
     /// The nodes of the Pods that the stage creates.
-    pub(super) coming: Vec<NodeName>,
+    pub(crate) coming: Vec<NodeName>,
     /// True if nodes have reported on the part since the stage was planned.
-    pub(super) is_reported: bool,
+    pub(crate) is_reported: bool,
     /// True if something is done that may make something else possible.
-    pub(super) has_done: bool,
-    pub(super) is_failed: bool,
+    pub(crate) has_done: bool,
+    pub(crate) is_failed: bool,
     /// False if this replica has lost the Lease since.
-    pub(super) is_valid: bool,
-    pub(super) wait: Option<Instant>,
+    pub(crate) is_valid: bool,
+    pub(crate) wait: Option<Instant>,
 }
 
 impl Turn {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             stage: Stage::Devices,
             queue: VecDeque::new(),

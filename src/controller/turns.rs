@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 /// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
 /// answered leave room for others.
-const OPEN_MAX: usize = 4 * SIDE_BY_SIDE;
+const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
 /// The most turns that begin in one step. Between two steps what has changed is taken in.
 const TURNS_IN_STEP: usize = 16;
 /// The time after which each part is planned again though nothing has changed. It bounds how long an error in what
@@ -267,7 +267,7 @@ impl Turns {
     fn send(&mut self) -> Vec<(String, Request)> {
         let mut sent = vec![];
         let mut open: usize = self.open.values().map(|turn| turn.open).sum();
-        while open < OPEN_MAX {
+        while open < OPEN_AT_ONCE {
             let waiting = self.open.iter_mut();
             let waiting =
                 waiting.filter(|(_, turn)| !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE);

@@ -14,6 +14,7 @@ const PARAMETERS_MAX: usize = 5;
 const LONG_FILES: &[&str] = &[
     "src/model/slot_table/tests.rs",
     "src/store/plan.rs",
+    "tests/simulation/api_server.rs",
     "tests/simulation/controller.rs",
     "tests/simulation/faults.rs",
     "tests/simulation/store.rs",

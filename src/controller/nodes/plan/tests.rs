@@ -46,9 +46,7 @@ fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
                 made.metadata.uid = Some(format!("uid-{}", key.name));
                 world.instances.insert(key, Arc::new(made));
             }
-            Action::DeleteNodeDevices { node, .. } => {
-                drop(Arc::make_mut(&mut world.node_devices).remove(node))
-            }
+            Action::DeleteNodeDevices { node, .. } => world.forget(node),
             Action::Strip { key, patch } => {
                 let configuration = world.configurations.get_mut(key).unwrap();
                 *configuration = Arc::new(patched(configuration.as_ref(), patch));
