@@ -24,7 +24,7 @@ const ROOM: Room = Room {
     count: usize::MAX,
     bytes: limits::CONFIGURATIONS_BYTES_MAX,
 };
-/// The batches of changes that wait for the loop. Beyond it: the watches wait.
+/// The batches of changes that wait for the loop. The watches wait while there are so many.
 const BATCHES: usize = 16;
 
 /// The ends of all watches that the loop reads.
