@@ -100,18 +100,17 @@ impl Brokers {
         (planned.actions, planned.waits)
     }
 
-    /// Takes in the result of an action. Returns whether it needs no other try.
+    /// Takes in the result of an action.
     pub(crate) fn settle(
         &mut self,
         world: &World,
         action: &Action,
         outcome: &Outcome,
         now: Timestamp,
-    ) -> (bool, Option<Note>) {
+    ) -> Option<Note> {
         log(action, outcome);
-        let settled = self.memory.settle(action, outcome, now);
-        let note = settled.notice.and_then(|notice| note(world, &notice));
-        (settled.is_done, note)
+        let notice = self.memory.settle(action, outcome, now)?;
+        note(world, &notice)
     }
 }
 

@@ -1,4 +1,7 @@
 //! Worlds for tests.
+pub(super) mod events;
+pub(super) mod server;
+
 use super::{
     parts::{Cluster, News},
     shared::{Settings, Shared},
@@ -127,39 +130,49 @@ impl World {
     }
 }
 
-/// Returns the changes by which all these objects come.
-fn all<T, Name: Clone>(objects: &BTreeMap<Key<Name>, Arc<T>>) -> Vec<Change<T, Name>> {
-    let change = |(key, object): (&Key<Name>, &Arc<T>)| Change {
-        key: key.clone(),
-        object: Some(object.clone()),
-        version: 0,
+/// Returns the changes by which these objects become those.
+fn changes<K: Ord, T, Name>(
+    before: &BTreeMap<K, Arc<T>>,
+    now: &BTreeMap<K, Arc<T>>,
+    name: impl Fn(&K) -> Key<Name>,
+) -> News
+where
+    News: From<Vec<Change<T, Name>>>,
+{
+    let is_same = |key: &K, object| {
+        before
+            .get(key)
+            .is_some_and(|known| Arc::ptr_eq(known, object))
     };
-    objects.iter().map(change).collect()
+    let gone = before.keys().filter(|key| !now.contains_key(*key));
+    let gone = gone.map(|key| (key, None));
+    let new = now.iter().filter(|(key, object)| !is_same(key, object));
+    let new = new.map(|(key, object)| (key, Some(object.clone())));
+    let changes = gone.chain(new).map(|(key, object)| Change {
+        key: name(key),
+        object,
+        version: 0,
+    });
+    changes.collect::<Vec<_>>().into()
 }
 
-/// Returns the news by which a world comes into being.
-pub(super) fn news(world: &World) -> Vec<News> {
-    let of_nodes = |name: &NodeName| Key::new("", name.as_str());
-    let nodes = world.nodes.iter().map(|(k, o)| (of_nodes(k), o.clone()));
-    let reports = world.node_devices.iter();
-    let reports = reports.map(|(k, o)| (of_nodes(k), o.clone()));
-    vec![
-        all(&nodes.collect()).into(),
-        all(&reports.collect()).into(),
-        all(&world.configurations).into(),
-        all(&world.instances).into(),
-        all(&world.jobs).into(),
-        all(&world.pods).into(),
-        all(&world.services).into(),
-    ]
+/// Shows the news by which a world becomes another one, but for its Configurations.
+pub(super) fn shown(before: &World, now: &World, mut see: impl FnMut(News)) {
+    let of_node = |name: &NodeName| Key::<String>::new("", name.as_str());
+    see(changes(&before.nodes, &now.nodes, of_node));
+    see(changes(&before.node_devices, &now.node_devices, of_node));
+    see(changes(&before.instances, &now.instances, Key::clone));
+    see(changes(&before.jobs, &now.jobs, Key::clone));
+    see(changes(&before.pods, &now.pods, Key::clone));
+    see(changes(&before.services, &now.services, Key::clone));
 }
 
 /// Returns what a controller knows that was shown this world.
 pub(super) fn cluster(world: &World) -> Cluster {
     let mut cluster = Cluster::default();
-    for news in news(world) {
+    shown(&World::default(), world, |news| {
         cluster.see(news);
-    }
+    });
     let configurations = Objects {
         objects: world.configurations.clone(),
         unreadable: world.unreadable.clone(),

@@ -1,9 +1,8 @@
 //! Makes the turns of the controller available to its benchmark.
 use super::{
     nodes::absent_node::{Now, Pods},
-    outcome::Written,
+    outcome::{Tried, Written},
     parts::News,
-    services::Acted,
     turn::{Answer, Request},
     turns::Turns,
     world::{broker_pod, node_state},
@@ -19,6 +18,7 @@ use crate::{
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -51,19 +51,11 @@ impl Controller {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let news = match object["kind"].as_str().unwrap_or_default() {
-            "Configuration" => {
-                change(serde_json::from_value::<Configuration>(object)?, |c| c).into()
-            }
-            "Instance" => change(serde_json::from_value::<Instance>(object)?, |i| i).into(),
-            "NodeDevices" => {
-                change::<_, _, String>(serde_json::from_value::<NodeDevices>(object)?, |n| n).into()
-            }
-            "Node" => {
-                change::<_, _, String>(serde_json::from_value::<NodePart>(object)?, node_state)
-                    .into()
-            }
-            "Pod" => change::<_, _, String>(serde_json::from_value::<PodPart>(object)?, broker_pod)
-                .into(),
+            "Configuration" => news::<Configuration, _, _>(object, |c| c)?,
+            "Instance" => news::<Instance, _, _>(object, |i| i)?,
+            "NodeDevices" => news::<NodeDevices, _, String>(object, |n| n)?,
+            "Node" => news::<NodePart, _, String>(object, node_state)?,
+            "Pod" => news::<PodPart, _, String>(object, broker_pod)?,
             kind => anyhow::bail!("no watch shows a {kind}"),
         };
         self.turns.see(news);
@@ -99,7 +91,7 @@ impl Controller {
             Request::Look(_) => Answer::Pods(Pods::Unknown),
             Request::Status(action) => {
                 let Object::Configuration(key) = &action.object else {
-                    return Ok(Answer::Written(Written::done(true)));
+                    return Ok(Answer::Written(Written::new(Tried::Done)));
                 };
                 let mut patch = action.patch.clone();
                 // A test for `null` holds of what is not there, and fails in this crate.
@@ -109,29 +101,31 @@ impl Controller {
                 self.version += 1;
                 object["metadata"]["resourceVersion"] = self.version.to_string().into();
                 let written: Configuration = serde_json::from_value(object)?;
-                let changed = change(written, |c| c);
-                Answer::Written(Written {
-                    is_done: true,
-                    objects: vec![changed.into()],
-                })
+                Answer::Written(Written::with(change(written, |c| c)))
             }
-            Request::Device(_) => Answer::Written(Written::done(true)),
-            Request::Service(_) => Answer::Acted(Acted {
-                written: Written::done(true),
-                trouble: None,
-            }),
+            Request::Device(_) | Request::Service(_) => Answer::Written(Written::new(Tried::Done)),
             Request::Broker(action) => anyhow::bail!("a broker is missing: {action:?}"),
         })
     }
 }
 
+fn news<K, T, Name>(object: Value, reduce: impl Fn(K) -> T) -> anyhow::Result<News>
+where
+    K: Resource + DeserializeOwned,
+    Name: From<String>,
+    News: From<Vec<Change<T, Name>>>,
+{
+    let object: K = serde_json::from_value(object)?;
+    Ok(vec![change(object, reduce)].into())
+}
+
 fn change<K: Resource, T, Name: From<String>>(
     object: K,
     reduce: impl Fn(K) -> T,
-) -> Vec<Change<T, Name>> {
-    vec![Change {
+) -> Change<T, Name> {
+    Change {
         key: key_of(object.meta()).typed(),
         version: version_of(object.meta()),
         object: Some(Arc::new(reduce(object))),
-    }]
+    }
 }

@@ -30,6 +30,7 @@ mod shared;
 pub(crate) mod shown;
 pub(crate) mod status;
 mod tally;
+mod throttle;
 pub(crate) mod turn;
 pub(crate) mod turns;
 mod watches;
@@ -80,7 +81,8 @@ pub async fn run(
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     let watches = Watches::spawn(&mut tasks, &client, &shared.settings);
     tasks.spawn("loop", |stop| {
-        run::run(shared.clone(), watches, listed, stop)
+        let shared = shared.clone();
+        async move { run::run(&shared, watches, listed, stop).await }
     });
     if let Some(address) = shared.settings.http_address {
         let health = Health::new(move || missing(*is_listed.borrow()));

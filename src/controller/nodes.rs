@@ -17,8 +17,7 @@ pub(super) use looks::{not_gone, pods_of};
 pub(crate) use lost::{is_working, settles_in};
 
 use super::{
-    outcome::{Note, Problems, Written, is_done},
-    pace::Pace,
+    outcome::{Note, Problems, Tried, Written, tried},
     queue::Waits,
     shared::Shared,
     world::{World, without_fields},
@@ -49,41 +48,18 @@ use kube::{
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 use tracing::{debug, info, warn};
 
-/// The kind of an action, and its object.
-type PaceKey = (&'static str, ObjectKey);
-
-/// The wait after the first write of an Instance. It doubles with each write. Changes that come meanwhile are one write.
-const FIRST_BATCH: Duration = Duration::from_millis(100);
-/// The longest such wait.
-const LONGEST_BATCH: Duration = Duration::from_secs(2);
-/// The wait between two tries of a creation, a deletion, or a removal of finalizers. It doubles with each try.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
 /// What is remembered from one look at the nodes to the next.
+#[derive(Default)]
 pub(crate) struct Devices {
     memory: Memory,
-    /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
-    pace: Pace<PaceKey>,
-    batches: Pace<PaceKey>,
     /// The Configurations with devices that have no Instance because their names are taken.
     pub(crate) nameless: Problems,
 }
 
 impl Devices {
-    pub(crate) fn new() -> Self {
-        Self {
-            memory: Memory::default(),
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-            batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
-            nameless: Problems::new(),
-        }
-    }
-
     /// Takes in the nodes and the Instances of a part of the world, or of all of it.
     pub(crate) fn notice(&mut self, world: &World, now: Now) {
         self.memory.notice(world, now);
@@ -98,7 +74,7 @@ impl Devices {
         self.memory.looked(node, pods, now.instant);
     }
 
-    /// Returns the actions that are due in a part that was noticed.
+    /// Returns the actions in a part that was noticed.
     pub(crate) fn plan(
         &mut self,
         world: &World,
@@ -116,21 +92,7 @@ impl Devices {
         }
         (self.nameless).retain(|key, _| !world.includes(&key.name));
         self.nameless.extend(planned.nameless);
-        let (batched, paced): (Vec<_>, Vec<_>) =
-            planned.actions.into_iter().partition(Action::is_batched);
-        let (mut actions, later) = self.batches.due(batched, step, now.instant);
-        let (others, others_later) = self.pace.due(paced, step, now.instant);
-        actions.extend(others);
-        let mut waits = planned.waits;
-        for (_, wait) in later.into_iter().chain(others_later) {
-            waits.add(wait);
-        }
-        (actions, waits)
-    }
-
-    /// Allows an action that is given up to be planned again at once.
-    pub(crate) fn give_up(&mut self, action: &Action) {
-        self.batches.reset(&step(action));
+        (planned.actions, planned.waits)
     }
 
     /// Takes in the result of an action.
@@ -153,7 +115,8 @@ impl Devices {
     }
 }
 
-fn step(action: &Action) -> PaceKey {
+/// Returns what is done, and to which object.
+pub(crate) fn step(action: &Action) -> (&'static str, ObjectKey) {
     match action {
         Action::Change(change) => ("change", change.key.untyped()),
         Action::Create(instance) => ("create", key_of(&instance.metadata)),
@@ -214,13 +177,13 @@ pub(crate) fn taken_for_gone(action: &Action) -> BTreeSet<NodeName> {
 /// Carries out an action.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     if !not_gone(shared, taken_for_gone(action)).await.is_empty() {
-        return Written::NOT_DONE;
+        return Written::new(Tried::Failed);
     }
     match action {
         Action::Change(change) => change_instance(shared, change).await,
         Action::Create(instance) => create(shared, instance).await,
         Action::DeleteNodeDevices { node, uid } => {
-            Written::done(delete_node_devices(shared, node, uid).await)
+            Written::new(delete_node_devices(shared, node, uid).await)
         }
         Action::Delete {
             key,
@@ -232,7 +195,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             if let Some(of) = orphan_of
                 && !is_gone(shared, of).await
             {
-                return Written::NOT_DONE;
+                return Written::new(Tried::Failed);
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
             let params = DeleteParams {
@@ -243,12 +206,12 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            Written::done(is_done(key, why, result.map(|_| ())))
+            Written::new(tried(key, why, result.map(|_| ())))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
             let result = (api.patch(&key.name, &params(), &json_patch(patch))).await;
-            Written::done(is_done(key, "remove Akri's finalizers", result.map(|_| ())))
+            Written::new(tried(key, "remove Akri's finalizers", result.map(|_| ())))
         }
     }
 }
@@ -256,7 +219,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
 async fn change_instance(shared: &Shared, change: &Change) -> Written {
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
-    let mut written = Written::done(true);
+    let mut written = Written::new(Tried::Done);
     if let Some(patch) = &change.patch {
         match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
             Ok(changed) => {
@@ -268,7 +231,7 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
                 written = Written::with(seen(changed));
             }
             Err(e) => {
-                return Written::done(is_done(key, "adjust the Instance to its nodes", Err(e)));
+                return Written::new(tried(key, "adjust the Instance to its nodes", Err(e)));
             }
         }
     }
@@ -289,7 +252,7 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
         }
         written.objects.push(vec![seen(changed)].into());
     });
-    written.is_done = is_done(key, "write the health of the device", result);
+    written.tried = tried(key, "write the health of the device", result);
     written
 }
 
@@ -317,9 +280,9 @@ async fn create(shared: &Shared, instance: &Instance) -> Written {
         // The replica that led before has created it: the watch will show it.
         Err(e) if is_conflict(&e) => {
             debug!(instance = %key, "not created, it is there: {e}");
-            Written::NOT_DONE
+            Written::new(Tried::Overtaken)
         }
-        Err(e) => Written::done(is_done(&key, "create the Instance", Err(e))),
+        Err(e) => Written::new(tried(&key, "create the Instance", Err(e))),
     }
 }
 
@@ -329,7 +292,7 @@ async fn is_gone(shared: &Shared, key: &ConfigurationKey) -> bool {
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }
 
-async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> bool {
+async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Tried {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: Some(uid.to_owned()),
@@ -337,7 +300,7 @@ async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> boo
     });
     let result = api.delete(node, &params).await;
     let key = ObjectKey::new("", node);
-    is_done(
+    tried(
         &key,
         "delete the NodeDevices of a lost node",
         result.map(|_| ()),

@@ -36,26 +36,33 @@ impl Note {
     }
 }
 
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It was carried out, or its object is gone.
+    Done,
+    /// The object has changed meanwhile: the write is planned again, by the changed object.
+    Overtaken,
+    Failed,
+}
+
 /// The result of a write.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Written {
-    /// False if the write is to be planned again.
-    pub(crate) is_done: bool,
+    pub(crate) tried: Tried,
     /// The objects as the API server has them after the write.
     pub(crate) objects: Vec<News>,
+    /// The problem that the Configuration is to show.
+    pub(crate) problem: Option<Problem>,
 }
 
 impl Written {
-    /// Returns the result of a write that was not carried out.
-    pub(crate) const NOT_DONE: Self = Self {
-        is_done: false,
-        objects: vec![],
-    };
-
-    pub(crate) fn done(is_done: bool) -> Self {
+    /// Returns the result of a write that returned no object.
+    pub(crate) const fn new(tried: Tried) -> Self {
         Self {
-            is_done,
+            tried,
             objects: vec![],
+            problem: None,
         }
     }
 
@@ -65,35 +72,41 @@ impl Written {
         News: From<Vec<Change<T, Name>>>,
     {
         Self {
-            is_done: true,
             objects: vec![vec![change].into()],
+            ..Self::new(Tried::Done)
+        }
+    }
+
+    pub(crate) fn with_problem(self, problem: Problem) -> Self {
+        Self {
+            problem: Some(problem),
+            ..self
         }
     }
 }
 
-/// Logs the result of a write, and returns whether it needs no other try. `what` completes the sentence "cannot …". An object
-/// that is gone needs no other try; one that has changed is planned again with a newer world.
-pub(super) fn is_done(
+/// Logs the result of a write. `what` completes the sentence "cannot …".
+pub(super) fn tried(
     object: &dyn Display,
     what: &'static str,
     result: Result<(), kube::Error>,
-) -> bool {
+) -> Tried {
     match result {
         Ok(()) => {
             debug!(%object, "done: {what}");
-            true
+            Tried::Done
         }
         Err(e) if cluster::is_not_found(&e) => {
             debug!(%object, "nothing to do, the object is gone: {what}");
-            true
+            Tried::Done
         }
         Err(e) if cluster::is_conflict(&e) || cluster::is_unprocessable(&e) => {
             debug!(%object, "the object has changed, planned again: {what}: {e}");
-            false
+            Tried::Overtaken
         }
         Err(e) => {
             warn!(%object, "cannot {what}; tried again: {e}");
-            false
+            Tried::Failed
         }
     }
 }

@@ -1,14 +1,10 @@
-//! Decides which part of the cluster is planned next, and when: those that have changed, those whose last turn was not
-//! carried out, and those whose time has come. Pure.
-use crate::backoff::doubled;
+//! Decides which part of the cluster is planned next, and when: those that have changed, and those whose time has come. Pure.
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 use tokio::time::Instant;
 
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(30);
 /// The first change of a part is looked at at once; what comes within this time after it is looked at together.
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -22,6 +18,11 @@ impl Waits {
     /// Adds a wait. The shortest one counts.
     pub(crate) fn add(&mut self, wait: Duration) {
         self.first = Some(self.first.map_or(wait, |first| first.min(wait)));
+    }
+
+    /// Adds the waits of others.
+    pub(crate) fn extend(&mut self, others: Self) {
+        others.first.into_iter().for_each(|wait| self.add(wait));
     }
 
     /// Returns the shortest wait.
@@ -39,8 +40,6 @@ pub(crate) struct Queue {
     times: BTreeMap<String, Instant>,
     /// The times before which parts are not planned again, because their last turn has just begun.
     settling: BTreeMap<String, Instant>,
-    /// The last wait of each part whose last turn was not carried out.
-    retries: BTreeMap<String, Duration>,
 }
 
 impl Queue {
@@ -76,17 +75,6 @@ impl Queue {
         self.times.remove(&part);
         self.settling.insert(part.clone(), now + SETTLE);
         Some(part)
-    }
-
-    /// Records whether the turn of a part was carried out. If it was not, another follows after a wait that doubles.
-    pub(crate) fn done(&mut self, part: &str, is_failed: bool, now: Instant) {
-        if !is_failed {
-            self.retries.remove(part);
-            return;
-        }
-        let wait = doubled(self.retries.get(part).copied(), FIRST_RETRY, LAST_RETRY);
-        self.retries.insert(part.to_owned(), wait);
-        self.wake(part, now + wait);
     }
 
     /// Returns the time at which the next part is due that is free; `Some(now)` if there is one.

@@ -15,7 +15,6 @@ use super::{
 use crate::{publish, supervisor::ChannelClosed};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::jiff::Timestamp;
-use std::sync::Arc;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -27,12 +26,11 @@ const PAUSE: u32 = 20;
 
 /// Runs the loop. `is_listed` becomes true once all objects are known.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: &Shared,
     mut watches: Watches,
     is_listed: watch::Sender<bool>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let shared = &*shared;
     let mut is_leader = shared.is_leader.clone();
     let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now());
     let mut open = FuturesUnordered::new();
@@ -96,7 +94,7 @@ async fn ask(shared: &Shared, request: &Request) -> Answer {
         Request::Look(node) => Answer::Pods(nodes::pods_of(shared, node).await),
         Request::Device(action) => Answer::Written(nodes::act(shared, action).await),
         Request::Broker(action) => Answer::Performed(brokers::perform(shared, action).await),
-        Request::Service(action) => Answer::Acted(services::act(shared, action).await),
+        Request::Service(action) => Answer::Written(services::act(shared, action).await),
         Request::Status(action) => Answer::Written(status::act(shared, action).await),
     }
 }
@@ -139,5 +137,83 @@ impl Counts {
         tally::count(world);
         self.is_outdated = false;
         self.not_before = begun + begun.elapsed() * (PAUSE + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::{SIDE_BY_SIDE, watch::Objects},
+        controller::fixtures::{Fake, configuration, instance, node_devices, ready, shown},
+    };
+    use serde_json::json;
+    use std::{sync::Arc, time::Duration};
+    use tokio::{sync::mpsc, time::timeout};
+
+    /// Runs the loop in a cluster with many devices that have no Instance, until it ends. Returns what it has asked.
+    async fn asked(
+        fake: &mut Fake,
+        ends: impl FnOnce(mpsc::Sender<crate::controller::parts::News>),
+        stop: CancellationToken,
+    ) -> anyhow::Result<Vec<String>> {
+        let device = |n| json!({ "id": format!("device-{n}"), "properties": {} });
+        let devices: Vec<_> = (0..3 * SIDE_BY_SIDE).map(device).collect();
+        let view = json!({
+            "namespace": "default", "name": "cam", "complete": true, "generation": 1, "devices": devices,
+        });
+        let many = json!({ "spec": { "maxInstances": 1_000 } });
+        let world = World::default()
+            .with_nodes([("a", ready())])
+            .with_node_devices(node_devices("a", json!([view])))
+            .with_configuration(configuration("cam", many));
+        let (sender, others) = mpsc::channel(16);
+        shown(&World::default(), &world, |news| {
+            sender.try_send(news).unwrap()
+        });
+        ends(sender);
+        let (set, configurations) = watch::channel(None);
+        set.send_replace(Some(Arc::new(Objects {
+            objects: world.configurations,
+            ..Objects::default()
+        })));
+        let (leader, is_leader) = watch::channel(true);
+        fake.shared.is_leader = is_leader;
+        let watches = Watches {
+            configurations,
+            others,
+        };
+        let (listed, is_listed) = watch::channel(false);
+        let running = run(&fake.shared, watches, listed, stop);
+        timeout(Duration::from_secs(60), running).await??;
+        assert!(*is_listed.borrow());
+        drop((set, leader));
+        Ok(fake.asked())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_what_was_sent_is_answered_and_nothing_else_is_begun() {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let mut fake = Fake::new(move |_| {
+            stopped.cancel();
+            let created = instance("cam-1", json!({}));
+            (201, serde_json::to_value(created).unwrap())
+        });
+        let mut kept = None;
+        let asked = asked(&mut fake, |sender| kept = Some(sender), stop).await;
+        let asked = asked.unwrap();
+        assert_eq!(asked.len(), SIDE_BY_SIDE, "{asked:?}");
+        assert!(
+            asked.iter().all(|asked| asked.starts_with("POST ")),
+            "{asked:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_that_end_end_the_loop_with_an_error() {
+        let mut fake = Fake::new(|_| (404, json!({})));
+        let ended = asked(&mut fake, drop, CancellationToken::new()).await;
+        assert!(ended.unwrap_err().is::<ChannelClosed>());
     }
 }

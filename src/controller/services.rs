@@ -2,8 +2,7 @@
 pub(crate) mod plan;
 
 use super::{
-    outcome::{Problems, Written, is_done},
-    pace::Pace,
+    outcome::{Problems, Tried, Written, tried},
     pod_state::one_line,
     queue::Waits,
     shared::Shared,
@@ -26,18 +25,15 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::Instant;
 use tracing::debug;
 
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A spec that the API server refuses is tried again as often.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The name of another owner's Service is looked at again as often: that Service is not watched.
+const TAKEN_AGAIN: Duration = Duration::from_secs(60);
 
 /// What is remembered of Services from one look to the next.
+#[derive(Default)]
 pub(crate) struct Services {
     parts: BTreeMap<String, OfPart>,
-    /// The pace of each kind of action on each Service.
-    pace: Pace<(ObjectKey, String)>,
 }
 
 /// What is remembered of the Services of one part.
@@ -48,50 +44,30 @@ struct OfPart {
     troubles: BTreeMap<ObjectKey, (Owner, Problem)>,
 }
 
-/// The result of an action, and the problem of the Service.
-#[derive(Debug)]
-pub(crate) struct Acted {
-    pub(crate) written: Written,
-    pub(crate) trouble: Option<Problem>,
-}
-
 impl Services {
-    pub(crate) fn new() -> Self {
-        Self {
-            parts: BTreeMap::new(),
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-        }
-    }
-
-    /// Returns the actions of a part that are due. `now` is by a clock that does not step.
+    /// Returns the actions of a part. `now` is by a clock that does not step.
     pub(crate) fn plan(
         &mut self,
         part: &str,
         world: &World,
         now: Timestamp,
-        instant: Instant,
     ) -> (Vec<Action>, Waits) {
         let mut of_part = self.parts.remove(part).unwrap_or_default();
         let planned = plan(world, &of_part.idle, now);
         of_part.idle = planned.idle;
         let wanted: BTreeSet<ObjectKey> = planned.actions.iter().map(|a| step(a).0).collect();
         of_part.troubles.retain(|key, _| wanted.contains(key));
-        let (actions, later) = self.pace.due(planned.actions, step, instant);
         let mut waits = planned.waits;
-        for (_, wait) in later {
-            waits.add(wait);
-        }
         if !of_part.troubles.is_empty() {
-            // Another owner's Service may have gone, which is not watched.
-            waits.add(LONGEST_WAIT);
+            waits.add(TAKEN_AGAIN);
         }
         if of_part != OfPart::default() {
             self.parts.insert(part.to_owned(), of_part);
         }
-        (actions, waits)
+        (planned.actions, waits)
     }
 
-    /// Takes in the result of an action.
+    /// Takes in the problem of an action.
     pub(crate) fn settle(&mut self, part: &str, action: &Action, trouble: Option<Problem>) {
         let owner = match action {
             Action::Apply(apply) => &apply.owner,
@@ -120,7 +96,8 @@ impl Services {
     }
 }
 
-fn step(action: &Action) -> (ObjectKey, String) {
+/// Returns the Service of an action, and what is done to it.
+pub(crate) fn step(action: &Action) -> (ObjectKey, String) {
     match action {
         Action::Apply(apply) => (apply.key.clone(), apply.digest.clone()),
         Action::Delete { key, .. } => (key.clone(), "delete".to_owned()),
@@ -129,9 +106,9 @@ fn step(action: &Action) -> (ObjectKey, String) {
 }
 
 /// Carries out an action.
-pub(super) async fn act(shared: &Shared, action: &Action) -> Acted {
-    let written = match action {
-        Action::Apply(apply) => return self::apply(shared, Apply::clone(apply)).await,
+pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
+    match action {
+        Action::Apply(apply) => self::apply(shared, Apply::clone(apply)).await,
         Action::Delete { key, uid, reason } => {
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
@@ -142,13 +119,9 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Acted {
             };
             let deleted = api(shared, key).delete(&key.name, &params).await;
             debug!(service = %key, reason, "to be deleted");
-            Written::done(is_done(key, "delete the Service", deleted.map(|_| ())))
+            Written::new(tried(key, "delete the Service", deleted.map(|_| ())))
         }
-        Action::Report(owner, key) => return name_is_taken(owner, key),
-    };
-    Acted {
-        written,
-        trouble: None,
+        Action::Report(owner, key) => name_is_taken(owner, key),
     }
 }
 
@@ -156,13 +129,9 @@ fn api(shared: &Shared, key: &ObjectKey) -> Api<Service> {
     Api::namespaced(shared.client.clone(), &key.namespace)
 }
 
-async fn apply(shared: &Shared, mut apply: Apply) -> Acted {
+async fn apply(shared: &Shared, mut apply: Apply) -> Written {
     let key = apply.key.clone();
     let api = api(shared, &key);
-    let acted = |written| Acted {
-        written,
-        trouble: None,
-    };
     if apply.uid.is_none() {
         // Somebody else's has no label of ours, so that it is not among those watched.
         match api.get_opt(&key.name).await {
@@ -170,7 +139,7 @@ async fn apply(shared: &Shared, mut apply: Apply) -> Acted {
             Ok(Some(found)) if is_owned(&found, &apply.owner) => apply.uid = found.metadata.uid,
             Ok(Some(_)) => return name_is_taken(&apply.owner, &key),
             Err(e) => {
-                return acted(Written::done(is_done(&key, "look for the Service", Err(e))));
+                return Written::new(tried(&key, "look for the Service", Err(e)));
             }
         }
     }
@@ -184,36 +153,33 @@ async fn apply(shared: &Shared, mut apply: Apply) -> Acted {
         .patch(&key.name, &params, &Patch::Apply(&apply.manifest))
         .await;
     match result {
-        Ok(applied) => acted(Written::with(Change {
+        Ok(applied) => Written::with(Change {
             version: version_of(&applied.metadata),
             object: Some(Arc::new(owned_service(applied))),
             key,
-        })),
+        }),
         Err(kube::Error::Api(status)) if is_refused(&status) => {
             let note = format!(
                 "Service {} is refused: {}; correct the ServiceSpec in the Configuration",
                 key.name, status.message
             );
-            trouble(Written::NOT_DONE, Reason::ServiceRefused, &note)
+            with_problem(Tried::Failed, Reason::ServiceRefused, &note)
         }
-        Err(e) => acted(Written::done(is_done(&key, "apply the Service", Err(e)))),
+        Err(e) => Written::new(tried(&key, "apply the Service", Err(e))),
     }
 }
 
-fn name_is_taken(owner: &Owner, key: &ObjectKey) -> Acted {
+fn name_is_taken(owner: &Owner, key: &ObjectKey) -> Written {
     let note = format!(
         "Service {} exists and is not of this {}: it is left as it is; delete or rename it",
         key.name, owner.kind
     );
-    trouble(Written::done(true), Reason::ServiceNameTaken, &note)
+    with_problem(Tried::Done, Reason::ServiceNameTaken, &note)
 }
 
 /// The status of the Configuration says it, in the log and in an Event, too.
-fn trouble(written: Written, reason: Reason, note: &str) -> Acted {
-    Acted {
-        written,
-        trouble: Some(Problem::new(reason, one_line(note))),
-    }
+fn with_problem(tried: Tried, reason: Reason, note: &str) -> Written {
+    Written::new(tried).with_problem(Problem::new(reason, one_line(note)))
 }
 
 /// A spec that does not have the types of a ServiceSpec is answered with 500, as a server that is ill would.
@@ -257,13 +223,12 @@ mod tests {
 
     /// Looks at a world once, and returns whether everything is done.
     async fn pass(shared: &Shared, services: &mut Services, world: &World, seconds: u64) -> bool {
-        let instant = Instant::now() + Duration::from_secs(seconds);
         let now = at(i64::try_from(seconds).unwrap());
         let mut is_done = true;
-        for action in services.plan("cam", world, now, instant).0 {
+        for action in services.plan("cam", world, now).0 {
             let acted = act(shared, &action).await;
-            services.settle("cam", &action, acted.trouble);
-            is_done &= acted.written.is_done;
+            services.settle("cam", &action, acted.problem);
+            is_done &= acted.tried == Tried::Done;
         }
         is_done
     }
@@ -275,7 +240,7 @@ mod tests {
             true => found.clone(),
             false => (200, service("uid-cam")),
         });
-        let (mut services, world) = (Services::new(), world());
+        let (mut services, world) = (Services::default(), world());
         let is_done = pass(&fake.shared, &mut services, &world, 0).await;
         let mut problems = services.problems("cam", &world);
         let trouble = problems.remove(&key("cam"));
@@ -310,7 +275,7 @@ mod tests {
         };
         let mut world = world_without_brokers();
         world.services.insert(key("cam-svc"), Arc::new(owned));
-        let mut services = Services::new();
+        let mut services = Services::default();
         pass(&fake.shared, &mut services, &world, 0).await;
         pass(&fake.shared, &mut services, &world, 61).await;
         let deleted = format!("DELETE {PATH}");

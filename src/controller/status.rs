@@ -6,8 +6,7 @@ mod verdict;
 
 use super::{
     nodes::{json_patch, not_gone, seen},
-    outcome::{Note, Written, is_done},
-    pace::Pace,
+    outcome::{Note, Tried, Written, tried},
     queue::Waits,
     shared::Shared,
     world::{World, without_fields},
@@ -29,46 +28,27 @@ use crate::{
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{Api, api::PatchParams};
 use plan::{Action, Object, Seen, plan};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use std::{collections::BTreeMap, sync::Arc};
 use tracing::warn;
 
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// A status is behind by this at most, however fast things change.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
 /// What is remembered of statuses from one look to the next.
+#[derive(Default)]
 pub(crate) struct Statuses {
-    pace: Pace<Object>,
     /// The Configurations that cannot be read and what is wrong, as it was reported.
     unreadable: BTreeMap<ConfigurationKey, String>,
 }
 
 impl Statuses {
-    pub(crate) fn new() -> Self {
-        Self {
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-            unreadable: BTreeMap::new(),
-        }
-    }
-
-    /// Returns the writes of a part that are due.
+    /// Returns the writes of a part.
     pub(crate) fn plan(
         &mut self,
         seen: Seen<'_>,
         now: Timestamp,
-        instant: Instant,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
         self.report_unreadable(seen.world, notes);
         let planned = plan(seen, now);
-        let key = |action: &Action| action.object.clone();
-        let (actions, later) = self.pace.due(planned.actions, key, instant);
-        let mut waits = planned.waits;
-        for (_, wait) in later {
-            waits.add(wait);
-        }
-        (actions, waits)
+        (planned.actions, planned.waits)
     }
 
     /// A status cannot be trusted to an object that is not what its kind should be: the log and an Event name it, once.
@@ -111,7 +91,7 @@ pub(crate) fn notes<'a>(world: &World, action: &'a Action) -> impl Iterator<Item
 /// Writes a status.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     if !not_gone(shared, action.gone.clone()).await.is_empty() {
-        return Written::NOT_DONE;
+        return Written::new(Tried::Failed);
     }
     let params = PatchParams {
         field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
@@ -141,5 +121,5 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             (key.untyped(), written)
         }
     };
-    result.unwrap_or_else(|e| Written::done(is_done(&key, "write the status", Err(e))))
+    result.unwrap_or_else(|e| Written::new(tried(&key, "write the status", Err(e))))
 }

@@ -3,7 +3,7 @@ use super::{
     brokers::{Performed, plan::Action as BrokerAction},
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
     outcome::Written,
-    services::{Acted, plan::Action as ServiceAction},
+    services::plan::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
 use crate::model::typed_names::NodeName;
@@ -25,10 +25,10 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Pods(Pods),
-    /// The answer about a device or a status.
-    Written(Written),
+    /// The answer about a broker.
     Performed(Performed),
-    Acted(Acted),
+    /// The answer about anything else.
+    Written(Written),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +62,8 @@ pub(crate) struct Turn {
     pub(crate) coming: Vec<NodeName>,
     /// True if nodes have reported on the part since the stage was planned.
     pub(crate) is_reported: bool,
-    /// True if something is done that may make something else possible.
-    pub(crate) has_done: bool,
-    pub(crate) is_failed: bool,
+    /// True if the turn has sent anything: what was done may make something else possible, and what was not is planned again.
+    pub(crate) has_sent: bool,
     /// False if this replica has lost the Lease since.
     pub(crate) is_valid: bool,
     pub(crate) wait: Option<Instant>,
@@ -79,8 +78,7 @@ impl Turn {
             open: 0,
             coming: vec![],
             is_reported: false,
-            has_done: false,
-            is_failed: false,
+            has_sent: false,
             is_valid: true,
             wait: None,
         }

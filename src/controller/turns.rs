@@ -5,14 +5,15 @@
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
 //! part. Only a leader has turns.
 use super::{
-    brokers::{self, Brokers, Performed, plan::Action as BrokerAction},
+    brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
     nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
-    outcome::Note,
+    outcome::{Note, Tried, Written},
     pace::SteadyClock,
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,
     status::{self, Statuses, plan::Seen},
+    throttle::Throttle,
     turn::{Answer, Request, Stage, Turn},
     world::World,
 };
@@ -43,6 +44,7 @@ const ALL_AGAIN: Duration = Duration::from_mins(5);
 pub(crate) struct Turns {
     cluster: Cluster,
     queue: Queue,
+    throttle: Throttle,
     open: BTreeMap<String, Turn>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
     all_again_at: Option<Instant>,
@@ -60,13 +62,14 @@ impl Turns {
         Self {
             cluster: Cluster::default(),
             queue: Queue::default(),
+            throttle: Throttle::new(),
             open: BTreeMap::new(),
             all_again_at: None,
             clock: SteadyClock::new(now.clock, now.instant),
-            devices: Devices::new(),
+            devices: Devices::default(),
             brokers: Brokers::new(resource_prefix),
-            services: Services::new(),
-            statuses: Statuses::new(),
+            services: Services::default(),
+            statuses: Statuses::default(),
             notes: vec![],
         }
     }
@@ -140,6 +143,7 @@ impl Turns {
     pub(crate) fn step(&mut self, now: Now) -> Vec<(String, Request)> {
         let touched = self.cluster.expire(now.instant);
         self.touch(touched);
+        self.throttle.forget(now.instant);
         let Some(again_at) = self.all_again_at else {
             return vec![];
         };
@@ -158,7 +162,7 @@ impl Turns {
             };
             self.begin(part, now);
         }
-        self.send()
+        self.send(now)
     }
 
     /// Returns when there is something to do though nothing happens.
@@ -180,7 +184,7 @@ impl Turns {
     fn go_on(&mut self, part: String, mut turn: Turn, now: Now) {
         while turn.queue.is_empty() {
             let Some(next) = turn.stage.next() else {
-                return self.end(&part, &turn, now);
+                return self.end(&part, &turn);
             };
             turn.stage = next;
             self.plan(&part, &mut turn, now);
@@ -188,9 +192,8 @@ impl Turns {
         self.open.insert(part, turn);
     }
 
-    fn end(&mut self, part: &str, turn: &Turn, now: Now) {
-        self.queue.done(part, turn.is_failed, now.instant);
-        if turn.has_done {
+    fn end(&mut self, part: &str, turn: &Turn) {
+        if turn.has_sent {
             self.queue.touch(part);
         }
         if let Some(at) = turn.wait {
@@ -199,17 +202,18 @@ impl Turns {
     }
 
     fn plan(&mut self, part: &str, turn: &mut Turn, now: Now) {
-        let (requests, waits) = match turn.stage {
+        let (mut requests, mut waits) = match turn.stage {
             Stage::Devices => self.plan_devices(part, now),
             Stage::Brokers => self.plan_brokers(part, now),
             Stage::Services => {
                 let world = self.cluster.part(part);
                 let steady = self.clock.at(now.instant);
-                let (actions, waits) = self.services.plan(part, &world, steady, now.instant);
+                let (actions, waits) = self.services.plan(part, &world, steady);
                 (requests(actions, Request::Service), waits)
             }
             Stage::Status => self.plan_status(part, now),
         };
+        waits.extend(self.throttle.hold(&mut requests, now.instant));
         let coming = requests.iter().filter_map(|request| match request {
             Request::Broker(BrokerAction::CreatePod { node, .. }) => Some(node.clone()),
             _ => None,
@@ -259,12 +263,12 @@ impl Turns {
             problems: &problems,
         };
         let notes = &mut self.notes;
-        let (actions, waits) = self.statuses.plan(seen, now.clock, now.instant, notes);
+        let (actions, waits) = self.statuses.plan(seen, now.clock, notes);
         (requests(actions, Request::Status), waits)
     }
 
     /// Returns the requests that may be sent now: those first of parts that wait for the fewest answers.
-    fn send(&mut self) -> Vec<(String, Request)> {
+    fn send(&mut self, now: Now) -> Vec<(String, Request)> {
         let mut sent = vec![];
         let mut open: usize = self.open.values().map(|turn| turn.open).sum();
         while open < OPEN_AT_ONCE {
@@ -279,6 +283,8 @@ impl Turns {
             };
             turn.open += 1;
             turn.sent += 1;
+            turn.has_sent = true;
+            self.throttle.sent(&request, now.instant);
             open += 1;
             sent.push((part.clone(), request));
         }
@@ -287,13 +293,12 @@ impl Turns {
 
     /// Takes in the answer to a request.
     pub(crate) fn answered(&mut self, part: String, request: &Request, answer: Answer, now: Now) {
-        let is_done = self.settle(&part, request, answer, now);
+        let is_failed = self.settle(&part, request, answer, now);
+        self.throttle.answered(request, is_failed, now.instant);
         let Some(mut turn) = self.open.remove(&part) else {
             return;
         };
         turn.open -= 1;
-        turn.has_done |= is_done;
-        turn.is_failed |= !is_done;
         if turn.is_reported && turn.sent >= SIDE_BY_SIDE {
             self.give_up_creations(&part, &mut turn);
         }
@@ -309,54 +314,53 @@ impl Turns {
     /// Gives up the Instances that are not created yet. With the nodes that have reported meanwhile each is one write
     /// instead of two.
     fn give_up_creations(&mut self, part: &str, turn: &mut Turn) {
-        let devices = &mut self.devices;
-        turn.queue.retain(|request| match request {
-            Request::Device(action @ DeviceAction::Create(_)) => {
-                devices.give_up(action);
-                false
-            }
-            _ => true,
-        });
+        let is_creation =
+            |request: &Request| matches!(request, Request::Device(DeviceAction::Create(_)));
+        turn.queue.retain(|request| !is_creation(request));
         self.queue.touch(part);
     }
 
-    /// Takes in what an answer says. Returns whether its request needs no other try.
+    /// Takes in what an answer says. Returns whether its request has failed.
     fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
         match (request, answer) {
             (Request::Look(node), Answer::Pods(pods)) => {
                 self.devices.looked(node, pods, now);
                 // The node may hold slots in every part.
                 self.touch_all();
-                true
-            }
-            (Request::Device(action), Answer::Written(written)) => {
-                self.devices.settle(action, &written, now);
-                let world = self.cluster.whole();
-                let note = written.is_done.then(|| nodes::note_of_name(world, action));
-                self.notes.extend(note.flatten());
-                self.take_over(part, written.objects, now);
-                written.is_done
+                false
             }
             (Request::Broker(action), Answer::Performed(performed)) => {
                 self.settle_broker(part, action, performed, now)
             }
-            (Request::Service(action), Answer::Acted(acted)) => {
-                self.services.settle(part, action, acted.trouble);
-                self.take_over(part, acted.written.objects, now);
-                acted.written.is_done
-            }
-            (Request::Status(action), Answer::Written(written)) => {
-                if written.is_done {
-                    let notes = status::notes(self.cluster.whole(), action);
-                    self.notes.extend(notes);
-                }
+            (request, Answer::Written(written)) => {
+                self.settle_write(part, request, &written, now);
                 self.take_over(part, written.objects, now);
-                written.is_done
+                written.tried == Tried::Failed
             }
             (request, answer) => unreachable!("{answer:?} answers {request:?}"),
         }
     }
 
+    fn settle_write(&mut self, part: &str, request: &Request, written: &Written, now: Now) {
+        let world = self.cluster.whole();
+        match request {
+            Request::Device(action) => {
+                self.devices.settle(action, written, now);
+                if written.tried == Tried::Done {
+                    self.notes.extend(nodes::note_of_name(world, action));
+                }
+            }
+            Request::Service(action) => {
+                (self.services).settle(part, action, written.problem.clone());
+            }
+            Request::Status(action) if written.tried == Tried::Done => {
+                self.notes.extend(status::notes(world, action));
+            }
+            Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
+        }
+    }
+
+    /// Returns whether the broker was not changed as planned, for whatever reason.
     fn settle_broker(
         &mut self,
         part: &str,
@@ -366,13 +370,13 @@ impl Turns {
     ) -> bool {
         let steady = self.clock.at(now.instant);
         let world = self.cluster.whole();
-        let (is_done, note) = self.brokers.settle(world, action, &outcome, steady);
+        let note = self.brokers.settle(world, action, &outcome, steady);
         self.notes.extend(note);
         if let Some((key, uid)) = brokers::deleted(action, &outcome) {
             self.cluster.deleted(key, uid);
         }
         self.take_over(part, object, now);
-        is_done
+        outcome != Outcome::Done
     }
 
     /// Takes over the objects of an answer. The part itself looks at them in its next stage.

@@ -14,12 +14,12 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         changes::{Change, version_of},
-        is_not_found,
+        is_conflict, is_not_found, is_unprocessable,
     },
     controller::{
         brokers::{Performed, memory::Outcome, plan as brokers},
         nodes::{absent_node, plan as nodes, taken_for_gone},
-        outcome::Written,
+        outcome::{Tried, Written},
         parts::News,
         status::plan as status,
         turn::{Answer, Request},
@@ -217,17 +217,17 @@ impl Controller {
 
     async fn act(&self, action: &nodes::Action) -> Written {
         if !self.not_gone(taken_for_gone(action)).await.is_empty() {
-            return Written::NOT_DONE;
+            return Written::new(Tried::Failed);
         }
         match action {
             nodes::Action::Change(change) => {
-                let mut written = Written::done(true);
+                let mut written = Written::new(Tried::Done);
                 for (patch, is_status) in [(&change.patch, false), (&change.status, true)] {
                     let Some(patch) = patch else {
                         continue;
                     };
                     let patched = self.patch(&change.key, (patch, is_status)).await;
-                    written.is_done = is_done(&patched);
+                    written.tried = tried(&patched);
                     let Ok(instance) = patched else {
                         break;
                     };
@@ -250,7 +250,7 @@ impl Controller {
                 let ask = |server: &mut ApiServer| {
                     server.delete(&key.name, &preconditions, names::CONTROLLER_MANAGER)
                 };
-                Written::done(is_done(&self.client.request(what, ask).await))
+                Written::new(tried(&self.client.request(what, ask).await))
             }
             nodes::Action::Create(instance) => {
                 let key = crate::store::key_of(&instance.metadata);
@@ -260,14 +260,17 @@ impl Controller {
                     server.create(instance, (names::CONTROLLER_MANAGER, clock))
                 };
                 let created = self.client.request(what, ask).await;
-                created.map_or(Written::NOT_DONE, |made| Written::with(seen(&made)))
+                match &created {
+                    Ok(made) => Written::with(seen(made)),
+                    Err(_) => Written::new(tried(&created)),
+                }
             }
             nodes::Action::DeleteNodeDevices { node, uid } => {
                 let what = || format!("delete nodedevices {node}");
                 let ask = |server: &mut ApiServer| server.delete_node_devices(node, Some(uid));
-                Written::done(is_done(&self.client.request(what, ask).await))
+                Written::new(tried(&self.client.request(what, ask).await))
             }
-            nodes::Action::Strip { .. } => Written::done(true),
+            nodes::Action::Strip { .. } => Written::new(Tried::Done),
         }
     }
 
@@ -285,7 +288,7 @@ impl Controller {
 
     async fn write_status(&self, action: &status::Action) -> Written {
         if !self.not_gone(action.gone.clone()).await.is_empty() {
-            return Written::NOT_DONE;
+            return Written::new(Tried::Failed);
         }
         let written = match &action.object {
             status::Object::Instance(key) => {
@@ -305,7 +308,7 @@ impl Controller {
                 })
             }
         };
-        written.unwrap_or_else(|e| Written::done(is_not_found(&e)))
+        written.unwrap_or_else(|e| Written::new(tried::<()>(&Err(e))))
     }
 
     async fn perform(&self, action: &brokers::Action) -> Performed {
@@ -359,8 +362,13 @@ fn now(world: &World) -> absent_node::Now {
     }
 }
 
-fn is_done<T>(result: &kube::Result<T>) -> bool {
-    result.as_ref().map_or_else(is_not_found, |_| true)
+/// Implements `controller::outcome::tried`.
+fn tried<T>(result: &kube::Result<T>) -> Tried {
+    match result {
+        Err(e) if is_conflict(e) || is_unprocessable(e) => Tried::Overtaken,
+        Err(e) if !is_not_found(e) => Tried::Failed,
+        Ok(_) | Err(_) => Tried::Done,
+    }
 }
 
 fn seen(instance: &Arc<Instance>) -> Change<Instance, InstanceName> {

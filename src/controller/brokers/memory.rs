@@ -1,6 +1,6 @@
 //! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, refused specs and
 //! moves. Pure. A controller that starts knows nothing, and is right all the same.
-pub(crate) use super::outcome::{Notice, Outcome, Settled};
+pub(crate) use super::outcome::{Notice, Outcome};
 use super::{
     action::{Action, Broker},
     failures::{Failure, Failures},
@@ -103,8 +103,14 @@ impl Memory {
         })
     }
 
-    /// Records the outcome of an action.
-    pub(crate) fn settle(&mut self, action: &Action, outcome: &Outcome, now: Timestamp) -> Settled {
+    /// Records the outcome of an action. Returns the notice for users.
+    pub(crate) fn settle(
+        &mut self,
+        action: &Action,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Notice> {
+        let is_gone = matches!(outcome, Outcome::Done | Outcome::Gone);
         match action {
             Action::CreatePod { broker, .. } | Action::CreateJob { broker, .. } => {
                 self.settle_creation(broker, outcome, now)
@@ -112,45 +118,41 @@ impl Memory {
             Action::TryPod { broker, .. } => self.settle_trial(broker, outcome, now),
             Action::MovePod {
                 broker, node, why, ..
-            } => {
-                // It was scheduled meanwhile, or is another: the world will show it.
-                if *outcome == Outcome::Conflict {
-                    return Settled::DONE;
-                }
-                let settled = settle_deletion(outcome);
-                if !settled.is_done {
-                    return settled;
-                }
+            } if is_gone => {
                 self.moves.rest(broker, now);
-                Settled::with(Notice::Moved {
+                Some(Notice::Moved {
                     broker: broker.clone(),
                     node: node.clone(),
                     why: why.clone(),
                 })
             }
-            Action::ReplacePod { key, .. } => {
-                let settled = settle_deletion(outcome);
-                if settled.is_done {
-                    self.moved.insert(key.clone(), now);
-                }
-                settled
+            Action::ReplacePod { key, .. } if is_gone || *outcome == Outcome::Conflict => {
+                self.moved.insert(key.clone(), now);
+                None
             }
-            Action::DeletePod { .. } | Action::DeleteJob { .. } | Action::Remember { .. } => {
-                settle_deletion(outcome)
-            }
+            Action::MovePod { .. }
+            | Action::ReplacePod { .. }
+            | Action::DeletePod { .. }
+            | Action::DeleteJob { .. }
+            | Action::Remember { .. } => None,
         }
     }
 
-    fn settle_creation(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
+    fn settle_creation(
+        &mut self,
+        broker: &Broker,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Notice> {
         match outcome {
             Outcome::Done => {
                 self.specs.accept(&broker.configuration, &broker.digest);
-                Settled::with(Notice::Created(broker.clone()))
+                Some(Notice::Created(broker.clone()))
             }
             Outcome::Conflict => {
                 let retry_in = self.failures.add(broker, Failure::NotCreated, now);
                 if self.failures(&broker.key, &broker.digest) < TRIES_BEFORE_TAKEN {
-                    return Settled::DONE;
+                    return None;
                 }
                 let refused = Notice::Refused {
                     broker: broker.clone(),
@@ -160,7 +162,7 @@ impl Memory {
                             .to_owned(),
                     retry_in,
                 };
-                Settled::with(refused)
+                Some(refused)
             }
             Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
@@ -168,12 +170,17 @@ impl Memory {
         }
     }
 
-    fn settle_trial(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
+    fn settle_trial(
+        &mut self,
+        broker: &Broker,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Notice> {
         match outcome {
             // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
             Outcome::Done | Outcome::Conflict => {
                 self.specs.accept(&broker.configuration, &broker.digest);
-                Settled::DONE
+                None
             }
             Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
@@ -182,19 +189,20 @@ impl Memory {
     }
 
     /// Records the outcome of a creation, or of its trial, that found no object of the name and made none.
-    fn settle_failure(&mut self, broker: &Broker, outcome: &Outcome, now: Timestamp) -> Settled {
+    fn settle_failure(
+        &mut self,
+        broker: &Broker,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Option<Notice> {
         match outcome {
-            Outcome::Done | Outcome::Conflict => Settled::DONE,
+            Outcome::Done | Outcome::Conflict | Outcome::Failed(_) => None,
             // The Instance or its namespace is being deleted.
             Outcome::Gone => {
                 self.failures.add(broker, Failure::NotCreated, now);
-                Settled::DONE
+                None
             }
-            Outcome::Refused { code, message } => Settled {
-                is_done: true,
-                notice: self.settle_refusal(broker, *code, message, now),
-            },
-            Outcome::Failed(_) => Settled::NOT_DONE,
+            Outcome::Refused { code, message } => self.settle_refusal(broker, *code, message, now),
         }
     }
 
@@ -236,13 +244,5 @@ impl Memory {
     /// Returns when the broker of a device that has moved may be replaced.
     pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.moved.get(key).map(|at| *at + MOVES_APART)
-    }
-}
-
-/// Returns the effect of the deletion of an object, or of the change of one that may be gone.
-fn settle_deletion(outcome: &Outcome) -> Settled {
-    match outcome {
-        Outcome::Done | Outcome::Conflict | Outcome::Gone => Settled::DONE,
-        Outcome::Refused { .. } | Outcome::Failed(_) => Settled::NOT_DONE,
     }
 }

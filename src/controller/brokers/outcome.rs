@@ -53,35 +53,6 @@ pub(super) fn first_error(status: &Status) -> String {
     }
 }
 
-/// The effect of an outcome on the memory.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Settled {
-    /// True if nothing is left to do until the world changes, or the wait of the broker is over.
-    pub(crate) is_done: bool,
-    pub(crate) notice: Option<Notice>,
-}
-
-impl Settled {
-    /// The effect of an outcome that is final and has no notice.
-    pub(crate) const DONE: Self = Self {
-        is_done: true,
-        notice: None,
-    };
-    /// The effect of an outcome after which the action is planned again.
-    pub(crate) const NOT_DONE: Self = Self {
-        is_done: false,
-        notice: None,
-    };
-
-    /// Returns the effect of an outcome that is final and has a notice.
-    pub(super) fn with(notice: Notice) -> Self {
-        Self {
-            is_done: true,
-            notice: Some(notice),
-        }
-    }
-}
-
 /// An Event for users.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {

@@ -109,7 +109,8 @@ async fn pass(client: Client, world: World) -> Pass {
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
         let performed = perform(&shared, &action).await;
-        is_failed |= !brokers.settle(&world, &action, &performed.outcome, now).0;
+        is_failed |= performed.outcome != Outcome::Done;
+        brokers.settle(&world, &action, &performed.outcome, now);
         created.push(performed);
     }
     let (_, waits) = brokers.plan(&world, &[], now, &mut notes);

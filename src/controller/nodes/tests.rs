@@ -31,7 +31,7 @@ async fn pass(shared: &Shared, world: &World) -> bool {
         clock: at(0),
         instant: tokio::time::Instant::now(),
     };
-    let mut devices = Devices::new();
+    let mut devices = Devices::default();
     devices.notice(world, now);
     for node in devices.looks(now) {
         devices.looked(&node, pods_of(shared, &node).await, now);
@@ -40,7 +40,7 @@ async fn pass(shared: &Shared, world: &World) -> bool {
     for action in devices.plan(world, now, &mut vec![]).0 {
         let written = act(shared, &action).await;
         devices.settle(&action, &written, now);
-        is_done &= written.is_done;
+        is_done &= written.tried == Tried::Done;
     }
     is_done
 }

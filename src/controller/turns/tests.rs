@@ -1,4 +1,5 @@
 //! A controller whose API server does what a test says.
+mod history;
 mod sequences;
 
 use super::*;
@@ -8,7 +9,6 @@ use crate::{
     controller::{
         fixtures::{at, configuration, instance, key, node_devices, ready},
         nodes::absent_node::Pods,
-        outcome::Written,
         world::NodeState,
     },
     model::{instance_name::InstanceName, names::Key},
@@ -82,17 +82,21 @@ impl Controller {
             version: 1,
         };
         turns.see(News::Nodes(vec![node("a"), node("b")]));
+        turns.see(News::Configurations(vec![]));
         for (namespace, name) in configurations {
-            let configuration = in_namespace(namespace, name);
-            turns.see(News::Configurations(vec![Change {
-                key: configuration_key(&configuration.metadata),
-                version: 1,
-                object: Some(Arc::new(configuration)),
-            }]));
+            controller.configures(in_namespace(namespace, name));
         }
-        assert!(turns.is_listed());
-        turns.lead(true, now);
+        assert!(controller.turns.is_listed());
+        controller.turns.lead(true, now);
         controller
+    }
+
+    fn configures(&mut self, configuration: Configuration) {
+        self.turns.see(News::Configurations(vec![Change {
+            key: configuration_key(&configuration.metadata),
+            version: 1,
+            object: Some(Arc::new(configuration)),
+        }]));
     }
 
     fn reports(&mut self, node: &str, views: Value) {
@@ -156,6 +160,28 @@ impl Controller {
         let (answer, created) = self.created(n);
         self.answers(n, answer);
         created
+    }
+
+    /// Sends what is to be sent, and answers that brokers cannot be written now. Returns these.
+    fn fails(&mut self) -> Vec<String> {
+        let mut tried = vec![];
+        loop {
+            self.sends();
+            let Some((part, request)) = self.open.pop() else {
+                return tried;
+            };
+            let answer = match &request {
+                Request::Broker(_) => {
+                    tried.push(words(&request));
+                    Answer::Performed(Performed {
+                        outcome: Outcome::Failed("away".to_owned()),
+                        object: None,
+                    })
+                }
+                _ => Answer::Written(Written::new(Tried::Done)),
+            };
+            self.turns.answered(part, &request, answer, self.now);
+        }
     }
 
     /// Answers all writes of statuses.

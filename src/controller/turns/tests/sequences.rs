@@ -186,7 +186,7 @@ fn what_fails_is_tried_again_less_and_less_often() {
     controller.sends();
     let mut waits = vec![];
     for _ in 0..8 {
-        controller.answers(0, Answer::Written(Written::NOT_DONE));
+        controller.answers(0, Answer::Written(Written::new(Tried::Failed)));
         controller.writes_statuses();
         let begun = controller.now.instant;
         while controller.open.is_empty() {
@@ -195,8 +195,46 @@ fn what_fails_is_tried_again_less_and_less_often() {
         }
         waits.push((controller.now.instant - begun).as_millis());
     }
-    // The first wait is that of a batch.
-    assert_eq!(waits[1..], [500, 1000, 2000, 4000, 8000, 16000, 30000]);
+    for (wait, longest) in waits
+        .into_iter()
+        .zip([500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000])
+    {
+        assert!(
+            (longest * 3 / 4..=longest + 20).contains(&wait),
+            "{wait} of {longest}"
+        );
+    }
+}
+
+#[test]
+fn a_broker_that_cannot_be_created_is_not_tried_for_each_event_and_others_do_not_wait() {
+    let mut controller = Controller::new(&[]);
+    let containers = json!({ "brokerPodSpec": { "containers": [{ "name": "a" }] } });
+    controller.configures(configuration(
+        "cam",
+        json!({ "spec": { "brokerSpec": containers } }),
+    ));
+    let device = |name: &str, version: usize| {
+        let slot = format!("{name}-0");
+        let usage = json!({ slot: if version % 2 == 0 { "a" } else { "" } });
+        shown(instance(
+            name,
+            json!({
+                "metadata": { "resourceVersion": version.to_string(), "labels": { "node.akri.sh/a": "" } },
+                "spec": { "nodes": ["a"], "deviceUsage": usage },
+            }),
+        ))
+    };
+    let mut tried = vec![];
+    for n in 0..100 {
+        controller.shows(device("cam-1", 1_000 + n));
+        tried.extend(controller.fails());
+        controller.passes(20);
+    }
+    assert!((2..5).contains(&tried.len()), "{tried:?}");
+    controller.shows(device("cam-2", 2_000));
+    let tried = controller.fails();
+    assert_eq!(tried, ["pod default/a-cam-2-pod"]);
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn a_pod_that_was_scheduled_while_it_was_to_be_moved_stays() {
     let settled = cluster
         .memory
         .settle(&action, &Outcome::Conflict, cluster.now);
-    assert_eq!(settled, Settled::DONE);
+    assert_eq!(settled, None);
     cluster.pod("a-cam-1-pod", |pod| {
         pod.node = Some("a".to_owned());
         pod.unscheduled = None;

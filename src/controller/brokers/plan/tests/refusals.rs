@@ -11,9 +11,7 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
             let outcome = Outcome::from_status(422, "no such field");
-            let Settled { is_done, notice } = cluster.memory.settle(action, &outcome, cluster.now);
-            assert!(is_done);
-            reported.extend(notice);
+            reported.extend(cluster.memory.settle(action, &outcome, cluster.now));
         }
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions, []);
@@ -65,13 +63,12 @@ fn a_refusal_for_another_reason_is_reported_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
-    let Settled { is_done, notice } = cluster.memory.settle(&action, &outcome, cluster.now);
-    assert!(is_done);
+    let notice = cluster.memory.settle(&action, &outcome, cluster.now);
     assert!(matches!(notice, Some(Notice::Refused { message, .. }) if message == "exceeded quota"));
     let away = cluster
         .memory
         .settle(&action, &Outcome::from_status(503, "away"), cluster.now);
-    assert_eq!((away.is_done, away.notice), (false, None));
+    assert_eq!(away, None);
 }
 
 #[test]
@@ -83,7 +80,6 @@ fn a_name_that_somebody_else_has_is_reported_after_some_tries() {
             cluster
                 .memory
                 .settle(&action, &Outcome::Conflict, cluster.now)
-                .notice
                 .is_some()
         })
         .collect();
