@@ -216,9 +216,7 @@ impl Store {
                     pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
-                let described = self
-                    .patch(&key, |i| Ok(plan::describe(i, node, &said)))
-                    .await;
+                let described = self.patch(&key, |i| Ok(plan::describe(i, &said))).await;
                 described.map(drop)
             }
             InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,

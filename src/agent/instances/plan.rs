@@ -82,14 +82,10 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         if is_orphan && is_merged(world, instance) {
             budget.free(instance); // the controller deletes it
         } else if is_orphan {
-            let is_last = !has_others(instance, world.node);
-            plan.changes.push(match is_last {
-                false => InstanceChange::Leave(key.clone()),
-                true => InstanceChange::Delete {
-                    key: key.clone(),
-                    reason: "its Configuration was deleted",
-                    even_in_use: true,
-                },
+            plan.changes.push(InstanceChange::Delete {
+                key: key.clone(),
+                reason: "its Configuration was deleted",
+                even_in_use: true,
             });
             budget.free(instance);
         }
@@ -224,7 +220,6 @@ impl<'a> PlanOfOne<'a> {
                 continue;
             }
             if !is_ours {
-                self.part_with(key, instance);
                 continue;
             }
             if self.is_left_out() {
@@ -301,42 +296,33 @@ impl<'a> PlanOfOne<'a> {
             self.see(instance, device, turn);
             return;
         }
-        let node = self.world.node;
-        if !is_named(instance, node) {
+        if !is_named(instance, self.world.node) {
             self.changes.push(InstanceChange::Join(key.clone()));
         }
-        // Nodes resolve different addresses; were each to write its own, they would overwrite each other for ever.
-        if instance
-            .spec
-            .nodes
-            .first()
-            .is_none_or(|first| first == node)
-        {
-            let capacity = self.accepted.configuration.spec.capacity;
-            let device_id =
-                (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
-            let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
-            // Without a controller the connection of brokers is in the status.
-            let connection = device.connection_digest();
-            let connection =
-                (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
-            let is_same = instance.spec.capacity == capacity
-                && self
-                    .stored_properties(device)
-                    .eq(&instance.spec.broker_properties)
-                && device_id.is_none()
-                && first_pin.is_none()
-                && connection.is_none();
-            if !is_same && self.has_turn(self.stored_bytes(device), turn) {
-                self.changes.push(InstanceChange::Describe {
-                    key: key.clone(),
-                    capacity,
-                    broker_properties: self.stored_copy(device),
-                    device_id,
-                    pin: first_pin.map(ToString::to_string),
-                    connection,
-                });
-            }
+        let capacity = self.accepted.configuration.spec.capacity;
+        let device_id =
+            (device_id(instance).as_ref() != Some(&device.id)).then(|| device.id.to_string());
+        let first_pin = device.pin.as_ref().filter(|_| pin(instance).is_none());
+        // Without a controller the connection of brokers is in the status.
+        let connection = device.connection_digest();
+        let connection =
+            (self.world.merges && noted(instance) != Some(&connection)).then_some(connection);
+        let is_same = instance.spec.capacity == capacity
+            && self
+                .stored_properties(device)
+                .eq(&instance.spec.broker_properties)
+            && device_id.is_none()
+            && first_pin.is_none()
+            && connection.is_none();
+        if !is_same && self.has_turn(self.stored_bytes(device), turn) {
+            self.changes.push(InstanceChange::Describe {
+                key: key.clone(),
+                capacity,
+                broker_properties: self.stored_copy(device),
+                device_id,
+                pin: first_pin.map(ToString::to_string),
+                connection,
+            });
         }
         self.health(key, instance, self.seen(device));
     }
@@ -388,11 +374,6 @@ impl<'a> PlanOfOne<'a> {
 
 fn is_empty_or_has(nodes: &[NodeName], node: &str) -> bool {
     nodes.is_empty() || nodes.iter().any(|n| n == node)
-}
-
-/// Returns whether other nodes see the device.
-fn has_others(instance: &Instance, node: &str) -> bool {
-    instance.spec.nodes.iter().any(|n| n != node)
 }
 
 #[cfg(test)]

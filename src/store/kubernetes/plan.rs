@@ -33,7 +33,7 @@ pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
 /// The relation of an existing Instance to one of the same name that should be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameConflict {
-    /// The Instance is of the same device, which another node found first.
+    /// The Instance is of the same device.
     Same,
     /// The Instance is of another device.
     Other,
@@ -104,7 +104,7 @@ fn holds_slot(instance: &Instance, node: &str) -> bool {
     owners.any(|owner| owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node)))
 }
 
-/// The values from the Configuration and the device. Only the first node of an Instance writes them.
+/// The values from the Configuration and the device.
 pub(crate) struct Description<'a> {
     pub(crate) capacity: i32,
     pub(crate) broker_properties: &'a BTreeMap<String, String>,
@@ -113,9 +113,8 @@ pub(crate) struct Description<'a> {
     pub(crate) connection: Option<&'a String>,
 }
 
-pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
+pub(crate) fn describe(instance: &Instance, said: &Description<'_>) -> Patch {
     let mut patch = guarded(instance);
-    patch.push(test(&["spec", "nodes", "0"], json!(node)));
     patch.push(add(&["spec", "capacity"], json!(said.capacity)));
     patch.push(add(
         &["spec", "brokerProperties"],

@@ -56,7 +56,7 @@ impl Inner {
                     pin: pin.as_ref(),
                     connection: connection.as_ref(),
                 };
-                self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
+                self.patch(&key, |i| Ok(plan::describe(i, &said)))
                     .await
                     .map(drop)
             }

@@ -55,21 +55,6 @@ fn a_patch_made_of_what_was_known_before_does_not_fit_another() {
     let both = camera(&["a", "b"]);
     let leaves_second = leave(&both, "b");
     assert!(patched(&camera(&["b"]), &leaves_second).is_err());
-    let said = Description {
-        capacity: 2,
-        broker_properties: &BTreeMap::new(),
-        device_id: None,
-        pin: None,
-        connection: None,
-    };
-    assert!(patched(&both, &describe(&both, "b", &said)).is_err());
-    assert_eq!(
-        patched(&both, &describe(&both, "a", &said))
-            .unwrap()
-            .spec
-            .capacity,
-        2
-    );
     let mut successor = both.clone();
     successor.metadata.uid = Some("v".to_owned());
     assert!(patched(&successor, &join(&both, "c")).is_err());

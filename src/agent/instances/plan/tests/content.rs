@@ -120,40 +120,6 @@ fn a_device_whose_identity_changes_has_one_instance_in_the_end() {
 }
 
 #[test]
-fn of_a_shared_instance_only_the_first_node_writes_what_all_see() {
-    let mut fixture = Fixture::new("");
-    fixture.see(&["a"], true);
-    fixture.settle();
-    let mut others = fixture.only().clone();
-    others.spec.nodes = vec!["node-b".into()];
-    others
-        .spec
-        .broker_properties
-        .insert("ADDR".to_owned(), "as node-b sees it".to_owned());
-    let name = instance_key(others.metadata.name.as_ref().unwrap());
-    fixture.instances.insert(name, Arc::new(others));
-    let planned = fixture.settle();
-    assert!(
-        matches!(planned.changes.as_slice(), [InstanceChange::Join(_)]),
-        "{planned:?}"
-    );
-    assert_eq!(fixture.only().spec.nodes, ["node-b", NODE]);
-    assert_eq!(
-        fixture.only().spec.broker_properties["ADDR"],
-        "as node-b sees it"
-    );
-
-    // This node does not see it any more; the other one still sees it.
-    fixture.configure(", gracePeriodSeconds: 0");
-    fixture.see(&[], true);
-    let planned = fixture.plan();
-    assert!(
-        matches!(planned.changes.as_slice(), [InstanceChange::Leave(_)]),
-        "{planned:?}"
-    );
-}
-
-#[test]
 fn a_scoped_address_is_never_stored() {
     let mut fixture = Fixture::new("");
     let mut device = Device::new("a");
