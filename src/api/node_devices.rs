@@ -5,7 +5,7 @@
     reason = "the schema derive repeats each struct inside a function"
 )]
 use super::{configuration::Problem, reason::Reason};
-use crate::model::limits;
+use crate::model::{device::Scope, limits};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
     plural = "nodedevices",
     singular = "nodedevices",
     derive = "PartialEq",
-    doc = "What one node sees of shared devices and makes of Configurations. Its agent writes it; the controller reads it.",
+    doc = "What one node sees of devices and makes of Configurations. Its agent writes it; the controller reads it.",
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -62,6 +62,10 @@ pub struct ConfigurationView {
     /// late.
     #[serde(default)]
     pub complete: bool,
+    /// Whether other nodes may see the same devices, or the node alone has them. Absent while that is not known, and where an agent
+    /// of an earlier version does not report devices of its node alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
     /// The problems that the node has with the Configuration; absent where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -69,7 +73,7 @@ pub struct ConfigurationView {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub problems: Vec<Problem>,
-    /// The devices that other nodes may see too.
+    /// The devices that the node sees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limits::INSTANCES_MAX),

@@ -1,18 +1,12 @@
-//! Creates, changes and deletes Instances: merged from the NodeDevices of all nodes, and without lost nodes. It also removes
-//! what Akri's agents left on Instances and Configurations.
+//! Creates, changes and deletes Instances as `crate::merge` decides, of the NodeDevices of all nodes and without lost nodes. It
+//! also removes what Akri's agents left on Instances and Configurations.
 pub(crate) mod absent_node;
-mod create;
-mod device_reports;
-mod finalizers;
 mod looks;
 pub(crate) mod lost;
-mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
-mod stale;
 
-pub(crate) use device_reports::DeviceReports;
 pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
 
@@ -232,22 +226,15 @@ fn report_outage(
     }
 }
 
-/// Reports on the Configuration that an Instance had the name of another device.
-fn report_name(shared: &Shared, key: &InstanceKey) {
+/// Reports a deletion on the Configuration of the Instance.
+fn report_deletion(shared: &Shared, key: &InstanceKey, why: &str) {
     let world = shared.world.borrow().clone().unwrap_or_default();
-    let Some(instance) = world.instances.get(key) else {
-        return;
-    };
-    let of = instance.spec.configuration_key(&key.namespace);
-    let node = instance.spec.nodes.first().map_or("?", |n| n.as_str());
-    let reason = Reason::InstanceNameTaken;
-    let note = format!(
-        "Instance {} is deleted: it says that it is of a device of node {node}, and has the name of another one, which no agent gives it; if there are more, delete the Pod of the agent of {node}, which revokes the agent's token",
-        key.name,
-    );
-    warn!(instance = %key, %node, "{reason}: {note}");
-    if let Some(configuration) = world.configurations.get(&of) {
-        (shared.events).warning(about(&**configuration), reason.as_str(), note);
+    let instance = world.instances.get(key);
+    let of = instance.map(|instance| instance.spec.configuration_key(&key.namespace));
+    if let Some(configuration) = of.and_then(|of| world.configurations.get(&of)) {
+        let note = format!("Instance {} is deleted: {why}", key.name);
+        let reason = Reason::InstanceDeleted.as_str();
+        (shared.events).normal(about(&**configuration), reason, note);
     }
 }
 
@@ -277,10 +264,11 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            if why == plan::ANOTHERS_NAME && result.is_ok() {
-                report_name(shared, &key);
+            if result.is_ok() {
+                info!(instance = %key, "Instance deleted: {why}");
+                report_deletion(shared, &key, why);
             }
-            is_done(&key, why, result.map(|_| ()))
+            is_done(&key, "delete the Instance", result.map(|_| ()))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);

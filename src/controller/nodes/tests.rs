@@ -7,7 +7,9 @@ const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
 /// Returns what is asked of a server that answers so for a Node that is not in the watched set, and to patches.
 async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let lost = json!({ "spec": { "nodes": ["b"] } });
-    let world = World::default().with_instance(instance("cam-1", lost.clone()));
+    let world = World::default()
+        .with_configuration(configuration("cam", json!({})))
+        .with_instance(instance("cam-1", lost.clone()));
     let fake = Fake::new(
         move |request| match (request.starts_with("GET"), node, patched) {
             (true, 200, _) => (
@@ -64,6 +66,7 @@ async fn passes(
     };
     let world = World::default()
         .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({})))
         .with_instance(held());
     let mut fake = Fake::new(move |request| match request {
         _ if request.contains("/pods?") => pods(request),

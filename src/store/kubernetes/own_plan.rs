@@ -95,16 +95,12 @@ pub(crate) fn wanted(
     left_out: &BTreeSet<ConfigurationKey>,
 ) -> NodeDevicesSpec {
     let problem = (!left_out.is_empty()).then(too_many);
-    let view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
-        namespace: key.namespace.clone(),
-        name: key.name.to_string(),
-        generation: report.generation,
-        complete: report.complete,
-        problems: match left_out.contains(key) {
-            true => problem.iter().cloned().collect(),
-            false => report.problems.clone(),
-        },
-        devices: report.devices.clone(),
+    let view = |(key, report): (&ConfigurationKey, &Report)| {
+        let mut view = report.view(key);
+        if left_out.contains(key) {
+            view.problems = problem.iter().cloned().collect();
+        }
+        view
     };
     let mut spec = NodeDevicesSpec {
         configurations: reports.iter().map(view).collect(),
@@ -186,7 +182,8 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
-            && (there.generation, there.complete) == (wanted.generation, wanted.complete)
+            && (there.generation, there.complete, there.scope)
+                == (wanted.generation, wanted.complete, wanted.scope)
             && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
             && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))

@@ -1,6 +1,12 @@
 //! Shared devices: what nodes see is merged into Instances.
 use super::*;
-use crate::controller::fixtures::node_devices;
+use crate::{
+    controller::fixtures::node_devices,
+    model::{
+        device::{DeviceId, Scope},
+        instance_name::InstanceName,
+    },
+};
 
 pub(super) const ID: &str = "camera-1";
 
@@ -11,13 +17,9 @@ pub(super) fn sees(node: &str, device: &Value) -> crate::api::node_devices::Node
 }
 
 /// Returns the names that the Instance of the camera may have.
-pub(super) fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
-    crate::controller::nodes::device_reports::names_of(
-        &crate::controller::nodes::device_reports::Identity {
-            configuration: key("cam"),
-            device: ID.to_owned(),
-        },
-    )
+pub(super) fn camera_names() -> [InstanceName; 2] {
+    let (of, id) = ("cam".into(), DeviceId::new(ID));
+    InstanceName::candidates(&of, &id, Scope::Shared, &NodeName::default())
 }
 
 /// Returns the report of a node that has looked everywhere, and sees nothing.
