@@ -1,4 +1,4 @@
-//! NodeDevices: what one node sees. Its agent alone writes it, and the controller makes of all of them what shared
+//! NodeDevices: what one node sees. Its agent alone writes it, and the controller makes of all of them what
 //! Instances and Configurations say of nodes.
 #![expect(
     unreachable_pub,

@@ -19,10 +19,13 @@ use super::{
 };
 use crate::{
     api::{
-        configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+        configuration::{Configuration, Problem},
+        instance::Instance,
+        names,
+        node_devices::NodeDevices,
         reason::Reason,
     },
-    cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
+    cluster::{SIDE_BY_SIDE, code, events::about, is_conflict, reason, untracked},
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
@@ -43,7 +46,7 @@ use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -70,6 +73,8 @@ struct State {
     batches: Pace<PaceKey>,
     /// The Configurations with devices that have no Instance because their names are taken.
     nameless: Problems,
+    /// The Instances that the API server refuses, each with its Configuration.
+    refused: BTreeMap<InstanceKey, (ConfigurationKey, Problem)>,
 }
 
 impl State {
@@ -79,7 +84,24 @@ impl State {
             pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
             batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
             nameless: Problems::new(),
+            refused: BTreeMap::new(),
         }
+    }
+
+    /// Returns a problem of each Configuration with devices that have no Instance.
+    fn problems(&self) -> Problems {
+        let refused = self.refused.values().cloned();
+        refused.chain(self.nameless.clone()).collect()
+    }
+
+    /// Forgets refusals of Instances that are planned no more.
+    fn forget_refused(&mut self, world: &World, actions: &[Action]) {
+        let is_planned = |key: &InstanceKey| {
+            let key = key.untyped();
+            let mut created = actions.iter().filter(|action| action.is_creation());
+            created.any(|action| step(action).1 == key)
+        };
+        (self.refused).retain(|key, (of, _)| !world.includes(&of.name) || is_planned(key));
     }
 }
 
@@ -94,8 +116,8 @@ pub(super) async fn run(
     while let Some(turn) = turns.next(&shutdown).await? {
         let pass = pass(&shared, &state, turn.world.clone()).await;
         turns.done(&turn, pass);
-        let nameless = lock(&state).nameless.clone();
-        publish::if_changed(&problems, Some(Arc::new(nameless)));
+        let now = lock(&state).problems();
+        publish::if_changed(&problems, Some(Arc::new(now)));
     }
     Ok(())
 }
@@ -130,6 +152,7 @@ async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> P
         }
         (state.nameless).retain(|key, _| !world.includes(&key.name));
         state.nameless.extend(planned.nameless);
+        state.forget_refused(&world, &planned.actions);
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
         let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
@@ -241,7 +264,7 @@ fn report_deletion(shared: &Shared, key: &InstanceKey, why: &str) {
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
-        Action::Create(instance) => create(shared, &instance).await,
+        Action::Create(instance) => create(shared, state, &instance).await,
         Action::DeleteNodeDevices { node, uid } => delete_node_devices(shared, &node, uid).await,
         Action::Delete {
             key,
@@ -320,7 +343,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     is_done(key, "write the health of the device", result.map(|_| ()))
 }
 
-async fn create(shared: &Shared, instance: &Instance) -> bool {
+async fn create(shared: &Shared, state: &Mutex<State>, instance: &Instance) -> bool {
     let key = instance_key(&instance.metadata);
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     let params = PostParams {
@@ -337,7 +360,15 @@ async fn create(shared: &Shared, instance: &Instance) -> bool {
             debug!(instance = %key, "not created, it is there: {e}");
             false
         }
-        Err(e) => is_done(&key, "create the Instance", Err(e)),
+        Err(e) => {
+            if matches!(code(&e), Some(400..=499)) {
+                let of = instance.spec.configuration_key(&key.namespace);
+                let message = format!("Instance {} cannot be created: {}", key.name, reason(&e));
+                let problem = Problem::new(Reason::NotCreated, message);
+                lock(state).refused.insert(key.clone(), (of, problem));
+            }
+            is_done(&key, "create the Instance", Err(e))
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+mod local;
 mod lost;
 mod merge;
 mod parts;
