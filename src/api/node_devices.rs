@@ -5,7 +5,7 @@
     reason = "the schema derive repeats each struct inside a function"
 )]
 use super::{configuration::Problem, reason::Reason};
-use crate::model::{device::Scope, limits};
+use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,10 +62,6 @@ pub struct ConfigurationView {
     /// late.
     #[serde(default)]
     pub complete: bool,
-    /// Whether other nodes may see the same devices, or the node alone has them. Absent while that is not known, and where an agent
-    /// of an earlier version does not report devices of its node alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
     /// The problems that the node has with the Configuration; absent where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -73,13 +69,27 @@ pub struct ConfigurationView {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub problems: Vec<Problem>,
-    /// The devices that the node sees.
+    /// The devices that other nodes may see too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = limits::INSTANCES_MAX),
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub devices: Vec<SeenDevice>,
+    /// The devices that the node alone has. Absent where an agent of an earlier version does not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = limits::INSTANCES_MAX),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub own: Option<Vec<SeenDevice>>,
+}
+
+impl ConfigurationView {
+    /// Returns all devices, whoever else sees them.
+    pub fn all(&self) -> impl Iterator<Item = &SeenDevice> {
+        self.devices.iter().chain(self.own.iter().flatten())
+    }
 }
 
 /// A device as one node sees it.

@@ -55,10 +55,11 @@ impl<'a> DeviceReports<'a> {
             let of = ConfigurationKey::new(&report.namespace, report.name.as_str());
             if report.complete {
                 let nodes = device_reports.complete.entry(of.clone()).or_default();
-                nodes.insert(node, report.scope.is_some());
+                nodes.insert(node, report.own.is_some());
             }
-            let is_local = report.scope == Some(Scope::Node);
-            for device in &report.devices {
+            let shared = report.devices.iter().map(|device| (device, None));
+            let own = report.own.iter().flatten();
+            for (device, owner) in shared.chain(own.map(|device| (device, Some(node)))) {
                 let reports = match (&device.id, &device.instance) {
                     (_, Some(name)) => {
                         let key = InstanceKey::new(&report.namespace, name.as_str());
@@ -69,7 +70,7 @@ impl<'a> DeviceReports<'a> {
                         let device = Identity {
                             configuration: of.clone(),
                             device: id.clone(),
-                            node: is_local.then(|| node.clone()),
+                            node: owner.cloned(),
                         };
                         device_reports.by_device.entry(device).or_default()
                     }

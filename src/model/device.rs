@@ -106,9 +106,7 @@ pub struct DeviceNode {
 }
 
 /// The nodes that see one device. The scope determines how its identity is formed.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Every node that can reach the device sees the same one: one Instance for all nodes.
     Shared,

@@ -21,10 +21,7 @@ use crate::{
         node_devices::{ConfigurationView, SeenDevice},
         reason::Reason,
     },
-    model::{
-        device::Scope, instance_name::InstanceKey, slot_table::SlotChange,
-        typed_names::ConfigurationKey,
-    },
+    model::{instance_name::InstanceKey, slot_table::SlotChange, typed_names::ConfigurationKey},
 };
 use futures::future::BoxFuture;
 use std::{
@@ -117,9 +114,10 @@ pub struct Report {
     pub generation: Option<i64>,
     /// True if the node has completed its first look.
     pub complete: bool,
-    /// Whether other nodes may see the same devices, if that is known.
-    pub scope: Option<Scope>,
+    /// The devices that other nodes may see too.
     pub devices: Vec<SeenDevice>,
+    /// The devices that the node alone has.
+    pub own: Vec<SeenDevice>,
     /// The ids of those devices that have no Instance yet, the newest last.
     pub announced: Vec<String>,
 }
@@ -132,9 +130,9 @@ impl Report {
             name: of.name.to_string(),
             generation: self.generation,
             complete: self.complete,
-            scope: self.scope,
             problems: self.problems.clone(),
             devices: self.devices.clone(),
+            own: Some(self.own.clone()),
         }
     }
 }

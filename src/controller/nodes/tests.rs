@@ -182,7 +182,11 @@ async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted
     pass(&fake.shared, &state, Arc::new(found(2))).await;
     let problem = lock(&state).problems().remove(&key("cam")).unwrap();
     assert_eq!(problem.reason, Reason::NotCreated);
-    assert!(problem.message.ends_with(": x (403)"), "{}", problem.message);
+    assert!(
+        problem.message.ends_with(": x (403)"),
+        "{}",
+        problem.message
+    );
     pass(&fake.shared, &state, Arc::new(found(0))).await;
     assert!(lock(&state).problems().is_empty());
 }

@@ -152,7 +152,7 @@ pub(crate) fn step<'a>(
 
 /// Returns whether the only report about a Configuration is that the node searches.
 fn only_looks(view: &ConfigurationView) -> bool {
-    !view.complete && view.devices.is_empty() && view.problems.is_empty()
+    !view.complete && view.all().next().is_none() && view.problems.is_empty()
 }
 
 fn looks(wanted: &NodeDevicesSpec) -> bool {
@@ -182,15 +182,23 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
-            && (there.generation, there.complete, there.scope)
-                == (wanted.generation, wanted.complete, wanted.scope)
+            && (there.generation, there.complete) == (wanted.generation, wanted.complete)
             && there.problems == wanted.problems
-            && there.devices.len() == wanted.devices.len()
-            && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
+            && is_same_list(&there.devices, &wanted.devices)
+            && there.own.is_some() == wanted.own.is_some()
+            && is_same_list(
+                there.own.as_deref().unwrap_or_default(),
+                wanted.own.as_deref().unwrap_or_default(),
+            )
     };
     stands.left_out == wanted.left_out
         && stands.configurations.len() == wanted.configurations.len()
         && (stands.configurations.iter().zip(&wanted.configurations)).all(is_same)
+}
+
+fn is_same_list(there: &[SeenDevice], wanted: &[SeenDevice]) -> bool {
+    there.len() == wanted.len()
+        && (there.iter().zip(wanted)).all(|(there, wanted)| is_same_device(there, wanted))
 }
 
 fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {

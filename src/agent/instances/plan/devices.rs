@@ -10,7 +10,7 @@ use crate::{
     model::{
         budget::{Turn, text_bytes},
         container_edits::{stored, stored_copy},
-        device::{Device, DeviceId},
+        device::{Device, DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
         limits,
         slot::holders,
@@ -35,7 +35,15 @@ impl PlanOfOne<'_> {
             pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
-        self.report.devices.push(seen);
+        self.list(self.accepted.scope).push(seen);
+    }
+
+    /// Returns the list of devices with this scope.
+    fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
+        match scope {
+            Scope::Shared => &mut self.report.devices,
+            Scope::Node => &mut self.report.own,
+        }
     }
 
     /// A device that has no Instance yet, with all that one is made of.
@@ -53,7 +61,7 @@ impl PlanOfOne<'_> {
             ..self.seen_device(device)
         };
         self.report.announced.push(device.id.to_string());
-        self.report.devices.push(seen);
+        self.list(self.accepted.scope).push(seen);
     }
 
     fn seen_device(&self, device: &Device) -> SeenDevice {
@@ -72,7 +80,7 @@ impl PlanOfOne<'_> {
         instance: &Instance,
         flapping: Option<String>,
     ) {
-        self.report.devices.push(SeenDevice {
+        self.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             flapping,
             ..of_instance(key, instance)
@@ -81,7 +89,7 @@ impl PlanOfOne<'_> {
 
     /// An Instance that names this node, and whose pinned device another host announces.
     pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
-        self.report.devices.push(SeenDevice {
+        self.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             other_host: Some(cut(message)),
             ..of_instance(key, instance)
@@ -91,14 +99,14 @@ impl PlanOfOne<'_> {
     /// An Instance that names this node, and of whose device nothing is known yet: it stays as it is.
     pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
         let seen = as_it_is(key, instance, self.world.node);
-        self.report.devices.push(seen);
+        self.list(instance.spec.scope()).push(seen);
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
     /// a slot of it.
     pub(super) fn watch_on(&mut self, key: &InstanceKey, instance: &Instance) {
         let left = left(self.world, key, instance);
-        self.report.devices.extend(left);
+        self.list(instance.spec.scope()).extend(left);
     }
 
     pub(super) fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
@@ -220,13 +228,18 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
             false => left(world, key, instance),
         };
         let report = reports.entry(of).or_default();
-        report.devices.extend(seen);
+        match instance.spec.scope() {
+            Scope::Shared => report.devices.extend(seen),
+            Scope::Node => report.own.extend(seen),
+        }
     }
     for report in reports.values_mut() {
         let place = |device: &SeenDevice| (device.id.clone(), device.instance.clone());
-        (report.devices).sort_by_cached_key(place);
-        // Where one device has two Instances, both are of it.
-        report.devices.dedup_by_key(|device| place(device));
+        for devices in [&mut report.devices, &mut report.own] {
+            devices.sort_by_cached_key(place);
+            // Where one device has two Instances, both are of it.
+            devices.dedup_by_key(|device| place(device));
+        }
     }
 }
 

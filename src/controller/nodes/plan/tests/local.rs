@@ -17,7 +17,7 @@ const ID: &str = "ttyUSB0";
 /// Returns the report of a node that has looked everywhere for its own devices.
 fn reports(node: &str, devices: &[Value]) -> NodeDevices {
     let view = json!({
-        "namespace": "default", "name": "cam", "complete": true, "scope": "Node", "devices": devices,
+        "namespace": "default", "name": "cam", "complete": true, "own": devices,
     });
     node_devices(node, json!([view]))
 }
@@ -107,7 +107,7 @@ fn a_device_that_is_back_within_its_grace_period_keeps_its_instance_and_its_slot
 fn an_instance_goes_as_soon_as_its_node_reports_without_it_and_no_container_has_a_slot() {
     let mut cluster = with_device();
     // A new run of the agent has not looked everywhere yet, and its controller is new, too.
-    let looking = json!([{ "namespace": "default", "name": "cam", "scope": "Node" }]);
+    let looking = json!([{ "namespace": "default", "name": "cam", "own": [] }]);
     cluster.memory = Memory::default();
     cluster.says(node_devices("a", looking)).settle(9_000);
     assert_eq!(cluster.nodes(), ["a"]);
