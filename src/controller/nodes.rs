@@ -6,6 +6,7 @@ pub(crate) mod lost;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
+mod state;
 
 pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
@@ -14,7 +15,6 @@ use super::{
     Shared, Turns,
     agenda::{CREATED_AGAIN, Pass},
     outcome::{Problems, failed_of, is_done},
-    pace::Pace,
     world::World,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
         typed_names::{ConfigurationKey, NodeName},
     },
     publish,
-    store::{instance_key, key_of},
+    store::instance_key,
 };
 use absent_node::Now;
 use json_patch::Patch as JsonPatch;
@@ -45,65 +45,14 @@ use looks::pods_of;
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
+use state::{State, lock, step};
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
 };
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-
-/// The kind of an action, and its object.
-type PaceKey = (&'static str, ObjectKey);
-
-/// The wait after the first write of an Instance. It doubles with each write. Changes that come meanwhile are one write.
-const FIRST_BATCH: Duration = Duration::from_millis(100);
-/// The longest such wait.
-const LONGEST_BATCH: Duration = Duration::from_secs(2);
-/// The wait between two tries of a creation, a deletion, or a removal of finalizers. It doubles with each try.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-struct State {
-    memory: Memory,
-    /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
-    pace: Pace<PaceKey>,
-    batches: Pace<PaceKey>,
-    /// The Configurations with devices that have no Instance because their names are taken.
-    nameless: Problems,
-    /// The Instances that the API server refuses, each with its Configuration.
-    refused: BTreeMap<InstanceKey, (ConfigurationKey, Problem)>,
-}
-
-impl State {
-    fn new() -> Self {
-        Self {
-            memory: Memory::default(),
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-            batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
-            nameless: Problems::new(),
-            refused: BTreeMap::new(),
-        }
-    }
-
-    /// Returns a problem of each Configuration with devices that have no Instance.
-    fn problems(&self) -> Problems {
-        let refused = self.refused.values().cloned();
-        refused.chain(self.nameless.clone()).collect()
-    }
-
-    /// Forgets refusals of Instances that are planned no more.
-    fn forget_refused(&mut self, world: &World, actions: &[Action]) {
-        let is_planned = |key: &InstanceKey| {
-            let key = key.untyped();
-            let mut created = actions.iter().filter(|action| action.is_creation());
-            created.any(|action| step(action).1 == key)
-        };
-        (self.refused).retain(|key, (of, _)| !world.includes(&of.name) || is_planned(key));
-    }
-}
 
 /// Runs the task. The status of Configurations reads from `problems` which of them have devices without an Instance.
 pub(super) async fn run(
@@ -120,10 +69,6 @@ pub(super) async fn run(
         publish::if_changed(&problems, Some(Arc::new(now)));
     }
     Ok(())
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> Pass {
@@ -150,9 +95,7 @@ async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> P
             report_outage(shared, &world, configuration, &state.memory);
             state.memory.tell_outage(configuration);
         }
-        (state.nameless).retain(|key, _| !world.includes(&key.name));
-        state.nameless.extend(planned.nameless);
-        state.forget_refused(&world, &planned.actions);
+        state.note_problems(&world, planned.nameless, &planned.actions);
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
         let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
@@ -194,16 +137,6 @@ fn now() -> Now {
     Now {
         clock: Timestamp::now(),
         instant: Instant::now(),
-    }
-}
-
-fn step(action: &Action) -> PaceKey {
-    match action {
-        Action::Change(change) => ("change", change.key.untyped()),
-        Action::Create(instance) => ("create", key_of(&instance.metadata)),
-        Action::Delete { key, .. } => ("delete", key.untyped()),
-        Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
-        Action::Strip { key, .. } => ("strip", key.untyped()),
     }
 }
 

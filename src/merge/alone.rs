@@ -65,12 +65,25 @@ impl Surroundings for Alone<'_> {
 /// What is done with an Instance.
 pub(crate) enum Step {
     Create(Box<Instance>),
-    Change(InstanceKey, Box<Change>),
+    /// The change of the Instance that was looked at.
+    Change(InstanceKey, Arc<Instance>, Box<Change>),
     Delete {
         key: InstanceKey,
         is_orphan: bool,
         why: &'static str,
     },
+}
+
+impl Step {
+    pub(crate) fn key(&self) -> InstanceKey {
+        match self {
+            Self::Create(new) => {
+                let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
+                InstanceKey::new(namespace, new.metadata.name.as_deref().unwrap_or_default())
+            }
+            Self::Change(key, ..) | Self::Delete { key, .. } => key.clone(),
+        }
+    }
 }
 
 impl Alone<'_> {
@@ -94,7 +107,9 @@ impl Alone<'_> {
             let key = key.clone();
             match merge.fate(&key, instance) {
                 Fate::Stays | Fate::EndsIn(_) => None,
-                Fate::Changes(change) => Some(Step::Change(key, Box::new(change))),
+                Fate::Changes(change) => {
+                    Some(Step::Change(key, instance.clone(), Box::new(change)))
+                }
                 Fate::Ends(end) => Some(Step::Delete {
                     key,
                     is_orphan: end.orphan_of.is_some(),

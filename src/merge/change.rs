@@ -34,7 +34,7 @@ impl Merge<'_> {
             if nodes != instance.spec.nodes {
                 operations.push(add(&["spec", "nodes"], json!(nodes)));
             }
-            operations.extend(self.relabelled(key, instance, &nodes, &reports, &mut change));
+            operations.extend(self.relabelled(instance, &nodes, &reports, &mut change));
             operations.extend(self.described(key, instance, &nodes, &reports));
             operations.extend(self.released(key, instance, &mut change));
             operations.extend(without_stale(instance));
@@ -197,13 +197,13 @@ impl Merge<'_> {
     /// containers still use by the label. Akri's Instances have no labels.
     fn relabelled(
         &self,
-        key: &InstanceKey,
         instance: &Instance,
         nodes: &[NodeName],
         reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<PatchOperation> {
-        let of = instance.spec.configuration_key(&key.namespace);
+        let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
+        let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];

@@ -66,7 +66,10 @@ impl Merge<'_> {
         let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
         let is_late = (self.only_node(key, instance))
             .is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
-        let late = is_late.then_some(LATE_REPORT).unwrap_or_default();
+        let late = match is_late {
+            true => LATE_REPORT,
+            false => Duration::ZERO,
+        };
         // Clocks of two machines differ: what is yet to come is now.
         let gone = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
         Some((grace + late).saturating_sub(gone.min(calm)))

@@ -98,7 +98,7 @@ pub struct Exchange {
 }
 
 /// The reports of a node about all Configurations.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reports {
     pub of: BTreeMap<ConfigurationKey, Report>,
     /// False while Configurations may be missing.
@@ -106,8 +106,10 @@ pub struct Reports {
 }
 
 /// The report of a node about a Configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
+    /// The Configuration as the node works with it, which may be another one than is written; `None` if it is refused.
+    pub configuration: Option<Arc<Configuration>>,
     pub instances: usize,
     pub problems: Vec<Problem>,
     /// The generation of the Configuration that the node has validated.

@@ -119,6 +119,7 @@ impl<'a> PlanOfOne<'a> {
         let discovery = world.discoveries.get(key).filter(|_| is_selected);
         let left_out = accepted.selection == Selection::LeftOut;
         let mut report = Report {
+            configuration: Some(accepted.configuration.clone()),
             complete: left_out || discovery.is_some_and(|s| s.set.complete),
             ..Report::default()
         };

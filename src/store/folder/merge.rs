@@ -4,7 +4,7 @@ use super::{
     disk::{unavailable, write_yaml},
 };
 use crate::{
-    api::node_devices::ConfigurationView,
+    api::{instance::Instance, node_devices::ConfigurationView},
     files,
     merge::alone::{Alone, Step, changed, is_held},
     model::typed_names::ConfigurationKey,
@@ -12,7 +12,7 @@ use crate::{
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::sync::Arc;
-use tracing::info;
+use tracing::{info, warn};
 
 impl Inner {
     /// Takes over the reports. Returns what they make of the Instances.
@@ -22,9 +22,12 @@ impl Inner {
         let instances = self.instances.borrow().clone();
         let views = reports.of.iter().map(|(of, report)| report.view(of));
         let views: Vec<ConfigurationView> = views.collect();
+        let used = reports.of.iter();
+        let used =
+            used.filter_map(|(of, report)| Some((of.clone(), report.configuration.clone()?)));
         let alone = Alone {
             node: &self.settings.node_name,
-            configurations: &configurations.objects,
+            configurations: &used.collect(),
             may_have: &|of: &ConfigurationKey| {
                 !configurations.is_complete || configurations.may_have(of)
             },
@@ -43,7 +46,11 @@ impl Inner {
         let mut instances = Instances::clone(&self.instances.borrow());
         let mut outcome = Ok(());
         for step in steps {
-            outcome = outcome.and(self.carry_out_one(&mut instances, step));
+            let key = step.key();
+            if let Err(e) = self.carry_out_one(&mut instances, step) {
+                warn!(instance = %key, "the Instance cannot be written, and is tried again: {e}");
+                outcome = Err(e);
+            }
         }
         self.publish(instances);
         outcome
@@ -58,8 +65,10 @@ impl Inner {
                 info!(instance = %key, "device found: Instance created");
                 (key, instance)
             }
-            Step::Change(key, change) => {
-                let Some(instance) = instances.get(&key) else {
+            Step::Change(key, planned, change) => {
+                // A slot that was exchanged meanwhile leads to another plan.
+                let is_planned = |there: &&Arc<Instance>| Arc::ptr_eq(there, &planned);
+                let Some(instance) = instances.get(&key).filter(is_planned) else {
                     return Ok(());
                 };
                 for event in &change.events {

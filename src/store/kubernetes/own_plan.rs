@@ -184,21 +184,13 @@ fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
         (&there.namespace, &there.name) == (&wanted.namespace, &wanted.name)
             && (there.generation, there.complete) == (wanted.generation, wanted.complete)
             && there.problems == wanted.problems
-            && is_same_list(&there.devices, &wanted.devices)
-            && there.own.is_some() == wanted.own.is_some()
-            && is_same_list(
-                there.own.as_deref().unwrap_or_default(),
-                wanted.own.as_deref().unwrap_or_default(),
-            )
+            && there.devices.len() == wanted.devices.len()
+            && there.own.as_ref().map(Vec::len) == wanted.own.as_ref().map(Vec::len)
+            && (there.all().zip(wanted.all())).all(|(a, b)| is_same_device(a, b))
     };
     stands.left_out == wanted.left_out
         && stands.configurations.len() == wanted.configurations.len()
         && (stands.configurations.iter().zip(&wanted.configurations)).all(is_same)
-}
-
-fn is_same_list(there: &[SeenDevice], wanted: &[SeenDevice]) -> bool {
-    there.len() == wanted.len()
-        && (there.iter().zip(wanted)).all(|(there, wanted)| is_same_device(there, wanted))
 }
 
 fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {

@@ -165,16 +165,6 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
 }
 
 #[test]
-fn what_was_remembered_with_a_freed_slot_goes_with_it() {
-    let world = with_cam()
-        .with_nodes([("a", ready()), ("b", off(at(0)))])
-        .with_instance(shared());
-    let annotations = after(&world, 0).metadata.annotations.unwrap();
-    let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
-    assert_eq!(kept, ["a.b/theirs", "told.akri.sh/0"]);
-}
-
-#[test]
 fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
     let mut world = with_cam()
         .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
@@ -351,15 +341,6 @@ fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_k
         let is_deleted = |action: &Action| matches!(action, Action::Delete { .. });
         assert!(!planned.actions.iter().any(is_deleted), "{planned:?}");
     }
-}
-
-#[test]
-fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
-    let new = NodeState::default();
-    let world = with_cam()
-        .with_nodes([("a", ready()), ("b", new)])
-        .with_instance(shared());
-    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
 }
 
 proptest! {

@@ -185,7 +185,7 @@ impl Fixture {
                 self.instances.insert(key, Arc::from(instance));
                 settled.created += 1;
             }
-            Step::Change(key, change) => {
+            Step::Change(key, _, change) => {
                 let changed = changed(&self.instances[&key], *change).unwrap();
                 self.instances.insert(key, Arc::new(changed));
                 settled.changed += 1;

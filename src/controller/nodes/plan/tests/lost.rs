@@ -313,3 +313,22 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
     let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
     assert_eq!(freed, Some(9_001));
 }
+
+#[test]
+fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
+    let new = NodeState::default();
+    let world = with_cam()
+        .with_nodes([("a", ready()), ("b", new)])
+        .with_instance(shared());
+    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
+}
+
+#[test]
+fn what_was_remembered_with_a_freed_slot_goes_with_it() {
+    let world = with_cam()
+        .with_nodes([("a", ready()), ("b", off(at(0)))])
+        .with_instance(shared());
+    let annotations = after(&world, 0).metadata.annotations.unwrap();
+    let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["a.b/theirs", "told.akri.sh/0"]);
+}
