@@ -1,18 +1,12 @@
-//! Creates, changes and deletes Instances: merged from the NodeDevices of all nodes, and without lost nodes. It also removes
-//! what Akri's agents left on Instances and Configurations.
+//! Creates, changes and deletes Instances as `crate::merge` decides, of the NodeDevices of all nodes and without lost nodes. It
+//! also removes what Akri's agents left on Instances and Configurations.
 pub(crate) mod absent_node;
-mod create;
-mod device_reports;
-mod finalizers;
 mod looks;
 pub(crate) mod lost;
-mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
-mod stale;
 
-pub(crate) use device_reports::DeviceReports;
 pub(super) use looks::{not_gone, pods_of};
 pub(crate) use lost::{is_working, settles_in};
 
@@ -24,16 +18,20 @@ use super::{
 };
 use crate::{
     api::{
-        configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+        configuration::{Configuration, Problem},
+        instance::Instance,
+        names,
+        node_devices::NodeDevices,
         reason::Reason,
     },
     cluster::{
         changes::{Change as Seen, version_of},
+        code,
         events::about,
-        is_conflict, untracked,
+        is_conflict, reason, untracked,
     },
     model::{
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         names::ObjectKey,
         typed_names::{ConfigurationKey, NodeName},
     },
@@ -48,7 +46,10 @@ use kube::{
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use tracing::{debug, info, warn};
 
 /// What is remembered from one look at the nodes to the next.
@@ -56,7 +57,9 @@ use tracing::{debug, info, warn};
 pub(crate) struct Devices {
     memory: Memory,
     /// The Configurations with devices that have no Instance because their names are taken.
-    pub(crate) nameless: Problems,
+    nameless: Problems,
+    /// The Instances that the API server refuses, each with its Configuration.
+    refused: BTreeMap<InstanceKey, (ConfigurationKey, Problem)>,
 }
 
 impl Devices {
@@ -92,11 +95,40 @@ impl Devices {
         }
         (self.nameless).retain(|key, _| !world.includes(&key.name));
         self.nameless.extend(planned.nameless);
+        self.forget_refused(world, &planned.actions);
         (planned.actions, planned.waits)
+    }
+
+    /// Forgets the refusals of Instances of a part that are planned no more.
+    fn forget_refused(&mut self, world: &World, actions: &[Action]) {
+        let created = actions.iter().filter_map(|action| match action {
+            Action::Create(instance) => Some(instance_key(&instance.metadata)),
+            _ => None,
+        });
+        let planned: BTreeSet<InstanceKey> = created.collect();
+        (self.refused).retain(|key, (of, _)| !world.includes(&of.name) || planned.contains(key));
+    }
+
+    /// Returns a problem of each Configuration of a part with devices that have no Instance.
+    pub(crate) fn problems(&self, world: &World) -> Problems {
+        let refused = self.refused.values();
+        let all = refused
+            .map(|(of, problem)| (of, problem))
+            .chain(&self.nameless);
+        let of_part = all.filter(|(of, _)| world.includes(&of.name));
+        of_part
+            .map(|(of, problem)| (of.clone(), problem.clone()))
+            .collect()
     }
 
     /// Takes in the result of an action.
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Now) {
+        if let Action::Create(instance) = action {
+            let key = instance_key(&instance.metadata);
+            let of = instance.spec.configuration_key(&key.namespace);
+            let problem = written.problem.clone();
+            (self.refused).extend(problem.map(|problem| (key, (of, problem))));
+        }
         if let Action::Change(change) = action
             && change.patch.is_some()
             && !written.objects.is_empty()
@@ -138,29 +170,20 @@ fn note(world: &World, notice: Notice) -> Option<Note> {
     ))
 }
 
-/// Returns the note, on the Configuration, that an Instance had the name of another device and was deleted.
-pub(crate) fn note_of_name(world: &World, action: &Action) -> Option<Note> {
+/// Returns the note, on the Configuration, that an Instance is deleted.
+pub(crate) fn note_of_deletion(world: &World, action: &Action) -> Option<Note> {
     let Action::Delete { key, why, .. } = action else {
         return None;
     };
-    let instance = world
-        .instances
-        .get(key)
-        .filter(|_| *why == plan::ANOTHERS_NAME)?;
+    let instance = world.instances.get(key)?;
     let of = instance.spec.configuration_key(&key.namespace);
-    let node = instance.spec.nodes.first().map_or("?", |n| n.as_str());
-    let reason = Reason::InstanceNameTaken;
-    let text = format!(
-        "Instance {} is deleted: it says that it is of a device of node {node}, and has the name of another one, which no agent gives it; if there are more, delete the Pod of the agent of {node}, which revokes the agent's token",
-        key.name,
-    );
-    warn!(instance = %key, %node, "{reason}: {text}");
     let configuration = world.configurations.get(&of)?;
-    Some(Note::warning(
-        about(&**configuration),
-        reason.as_str(),
-        text,
-    ))
+    Some(Note {
+        about: about(&**configuration),
+        reason: Reason::InstanceDeleted.as_str().to_owned(),
+        text: format!("Instance {} is deleted: {why}", key.name),
+        is_warning: false,
+    })
 }
 
 /// Returns the nodes that an action takes for deleted.
@@ -206,7 +229,10 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            Written::new(tried(key, why, result.map(|_| ())))
+            if result.is_ok() {
+                info!(instance = %key, "Instance deleted: {why}");
+            }
+            Written::new(tried(key, "delete the Instance", result.map(|_| ())))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
@@ -282,7 +308,15 @@ async fn create(shared: &Shared, instance: &Instance) -> Written {
             debug!(instance = %key, "not created, it is there: {e}");
             Written::new(Tried::Overtaken)
         }
-        Err(e) => Written::new(tried(&key, "create the Instance", Err(e))),
+        Err(e) => {
+            let is_refused = matches!(code(&e), Some(400..=499));
+            let message = format!("Instance {} cannot be created: {}", key.name, reason(&e));
+            let written = Written::new(tried(&key, "create the Instance", Err(e)));
+            match is_refused {
+                true => written.with_problem(Problem::new(Reason::NotCreated, message)),
+                false => written,
+            }
+        }
     }
 }
 

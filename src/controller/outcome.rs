@@ -39,8 +39,9 @@ impl Note {
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// It was carried out, or its object is gone.
     Done,
+    /// There was nothing to do, because the object is gone.
+    Gone,
     /// The object has changed meanwhile: the write is planned again, by the changed object.
     Overtaken,
     Failed,
@@ -98,7 +99,7 @@ pub(super) fn tried(
         }
         Err(e) if cluster::is_not_found(&e) => {
             debug!(%object, "nothing to do, the object is gone: {what}");
-            Tried::Done
+            Tried::Gone
         }
         Err(e) if cluster::is_conflict(&e) || cluster::is_unprocessable(&e) => {
             debug!(%object, "the object has changed, planned again: {what}: {e}");

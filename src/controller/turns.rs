@@ -255,7 +255,7 @@ impl Turns {
     fn plan_status(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
         let world = self.cluster.part(part);
         // Of two problems of a Configuration the one of its Service is shown.
-        let mut problems = self.devices.nameless.clone();
+        let mut problems = self.devices.problems(&world);
         problems.extend(self.services.problems(part, &world));
         let seen = Seen {
             world: &world,
@@ -347,7 +347,7 @@ impl Turns {
             Request::Device(action) => {
                 self.devices.settle(action, written, now);
                 if written.tried == Tried::Done {
-                    self.notes.extend(nodes::note_of_name(world, action));
+                    self.notes.extend(nodes::note_of_deletion(world, action));
                 }
             }
             Request::Service(action) => {

@@ -366,8 +366,9 @@ fn now(world: &World) -> absent_node::Now {
 fn tried<T>(result: &kube::Result<T>) -> Tried {
     match result {
         Err(e) if is_conflict(e) || is_unprocessable(e) => Tried::Overtaken,
-        Err(e) if !is_not_found(e) => Tried::Failed,
-        Ok(_) | Err(_) => Tried::Done,
+        Err(e) if is_not_found(e) => Tried::Gone,
+        Err(_) => Tried::Failed,
+        Ok(_) => Tried::Done,
     }
 }
 

@@ -18,17 +18,16 @@ use crate::{
         names,
     },
     controller::{
-        nodes::DeviceReports,
         queue::Waits,
         world::{BrokerJob, BrokerPod, World},
     },
+    merge::{DeviceReports, status::is_seen},
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
         resource_name::ResourcePrefix,
         typed_names::{ConfigurationKey, NodeName},
     },
-    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -61,7 +60,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
-        device_reports: DeviceReports::new(input.world),
+        device_reports: DeviceReports::new(input.world.views(), &input.world.instances),
         surplus: surplus(input.world),
         loads: None,
         specs: BTreeMap::new(),

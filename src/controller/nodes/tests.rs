@@ -1,5 +1,7 @@
 use super::*;
-use crate::controller::fixtures::{Fake, at, instance, ready, refusal};
+use crate::controller::fixtures::{
+    Fake, at, configuration, instance, key, node_devices, ready, refusal,
+};
 use serde_json::{Value, json};
 
 const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
@@ -7,7 +9,9 @@ const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
 /// Returns what is asked of a server that answers so for a Node that is not in the watched set, and to patches.
 async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let lost = json!({ "spec": { "nodes": ["b"] } });
-    let world = World::default().with_instance(instance("cam-1", lost.clone()));
+    let world = World::default()
+        .with_configuration(configuration("cam", json!({})))
+        .with_instance(instance("cam-1", lost.clone()));
     let fake = Fake::new(
         move |request| match (request.starts_with("GET"), node, patched) {
             (true, 200, _) => (
@@ -21,17 +25,16 @@ async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
             }
         },
     );
-    let is_done = pass(&fake.shared, &world).await;
+    let is_done = pass(&fake.shared, &mut Devices::default(), &world).await;
     (fake.asked(), is_done)
 }
 
 /// Looks at a world once, and returns whether everything is done.
-async fn pass(shared: &Shared, world: &World) -> bool {
+async fn pass(shared: &Shared, devices: &mut Devices, world: &World) -> bool {
     let now = Now {
         clock: at(0),
         instant: tokio::time::Instant::now(),
     };
-    let mut devices = Devices::default();
     devices.notice(world, now);
     for node in devices.looks(now) {
         devices.looked(&node, pods_of(shared, &node).await, now);
@@ -40,7 +43,7 @@ async fn pass(shared: &Shared, world: &World) -> bool {
     for action in devices.plan(world, now, &mut vec![]).0 {
         let written = act(shared, &action).await;
         devices.settle(&action, &written, now);
-        is_done &= written.tried == Tried::Done;
+        is_done &= matches!(written.tried, Tried::Done | Tried::Gone);
     }
     is_done
 }
@@ -83,6 +86,7 @@ async fn passes(
     };
     let world = World::default()
         .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({})))
         .with_instance(held());
     let mut fake = Fake::new(move |request| match request {
         _ if request.contains("/pods?") => pods(request),
@@ -90,7 +94,7 @@ async fn passes(
         _ => (200, serde_json::to_value(held()).unwrap()),
     });
     fake.shared.settings.watch_namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
-    pass(&fake.shared, &world).await;
+    pass(&fake.shared, &mut Devices::default(), &world).await;
     let asked = fake.asked();
     let is_taken = asked.iter().any(|request| request.starts_with(PATH));
     (asked, is_taken)
@@ -138,4 +142,33 @@ async fn pods_are_looked_for_in_every_namespace_that_is_watched() {
         asked[0].starts_with("GET /api/v1/namespaces/one/pods?"),
         "{asked:?}"
     );
+}
+
+/// Returns a world in which `a` reports a device that has no Instance, or none.
+fn found(devices: usize) -> World {
+    let devices = vec![json!({ "id": "device", "properties": {} }); devices];
+    let report = json!({
+        "namespace": "default", "name": "cam", "complete": true, "devices": devices,
+    });
+    World::default()
+        .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({})))
+        .with_node_devices(node_devices("a", json!([report])))
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted_no_more() {
+    let fake = Fake::new(|_| refusal(403));
+    let (mut devices, world) = (Devices::default(), found(1));
+    pass(&fake.shared, &mut devices, &world).await;
+    let problem = devices.problems(&world).remove(&key("cam")).unwrap();
+    assert_eq!(problem.reason, Reason::NotCreated);
+    assert!(
+        problem.message.ends_with(": x (403)"),
+        "{}",
+        problem.message
+    );
+    let world = found(0);
+    pass(&fake.shared, &mut devices, &world).await;
+    assert!(devices.problems(&world).is_empty());
 }

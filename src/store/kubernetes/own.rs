@@ -154,7 +154,7 @@ async fn carry_out(
             Some(true)
         }
         Err(e) => {
-            warn!("cannot write this node's report about shared devices, and tries again: {e}");
+            warn!("cannot write this node's report, and tries again: {e}");
             Some(false)
         }
     }

@@ -176,13 +176,14 @@ fn holds(events: &[Event]) -> Result<(), TestCaseError> {
     cluster.passes(1);
     let reports = cluster.turns.brokers.reports.clone();
     let memory = cluster.turns.brokers.memory.clone();
-    let nameless = cluster.turns.devices.nameless.clone();
+    let world = cluster.server.world.clone();
+    let problems = cluster.turns.devices.problems(&world);
     let mut done = cluster.plans_all();
     done.retain(|request| !is_report(request));
     prop_assert!(done.is_empty(), "{:?}", done);
     prop_assert_eq!(&reports, &cluster.turns.brokers.reports);
     prop_assert_eq!(&memory, &cluster.turns.brokers.memory);
-    prop_assert_eq!(&nameless, &cluster.turns.devices.nameless);
+    prop_assert_eq!(problems, cluster.turns.devices.problems(&world));
     Ok(())
 }
 
