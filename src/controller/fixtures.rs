@@ -1,7 +1,4 @@
 //! Worlds for tests.
-pub(super) mod events;
-pub(super) mod server;
-
 use super::{
     parts::{Cluster, News},
     shared::{Settings, Shared},

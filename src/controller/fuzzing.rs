@@ -71,18 +71,18 @@ impl Controller {
             instant: self.instant,
         };
         let mut sent = 0;
-        while self
-            .turns
-            .wakes_at(now.instant)
-            .is_some_and(|at| at <= now.instant)
-        {
-            for (part, request) in self.turns.step(now) {
+        loop {
+            let requests = self.turns.step(now);
+            let wakes_at = self.turns.wakes_at(now.instant);
+            if requests.is_empty() && wakes_at.is_none_or(|at| at > now.instant) {
+                return Ok(sent);
+            }
+            for (part, request) in requests {
                 sent += 1;
                 let answer = self.answer(&request)?;
                 self.turns.answered(part, &request, answer, now);
             }
         }
-        Ok(sent)
     }
 
     fn answer(&mut self, request: &Request) -> anyhow::Result<Answer> {

@@ -16,6 +16,7 @@ use crate::{
         typed_names::{ConfigurationKey, NodeName},
     },
 };
+use kube::core::ObjectMeta;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
@@ -72,6 +73,30 @@ impl<K: Ord + Clone> Tagged<K> {
             if keys.is_empty() {
                 self.0.remove(tag);
             }
+        }
+    }
+
+    /// Follows an object of a Configuration, which may own Pods, Jobs and Services. `uids` are the parts of owners.
+    fn follow(
+        &mut self,
+        key: &K,
+        turned: Turned<(&ObjectMeta, &str)>,
+        uids: &mut BTreeMap<String, String>,
+        touched: &mut Touched,
+    ) {
+        let [was, is] = turned.map(|object| {
+            let (meta, of) = object?;
+            Some((meta.uid.clone(), part_of(of).into_owned()))
+        });
+        if let Some((uid, part)) = was {
+            uids.remove(&uid.unwrap_or_default());
+            self.remove(&Tag::Part(part.clone()), key);
+            touched.parts.insert(part);
+        }
+        if let Some((uid, part)) = is {
+            uids.extend(uid.map(|uid| (uid, part.clone())));
+            self.add(Tag::Part(part.clone()), key);
+            touched.parts.insert(part);
         }
     }
 
@@ -135,45 +160,26 @@ impl Index {
     pub(super) fn configuration(
         &mut self,
         key: &ConfigurationKey,
-        [was, is]: Turned<&Configuration>,
+        turned: Turned<&Configuration>,
         touched: &mut Touched,
     ) {
-        touched.part(&key.name);
-        let part = part_of(&key.name);
-        let tag = Tag::Part(part.clone().into_owned());
-        if let Some(uid) = was.and_then(|was| was.metadata.uid.as_ref()) {
-            self.uids.remove(uid);
-        }
-        let Some(is) = is else {
-            return self.configurations.remove(&tag, key);
-        };
-        self.configurations.add(tag, key);
-        let uid = is.metadata.uid.clone();
-        (self.uids).extend(uid.map(|uid| (uid, part.into_owned())));
+        let of = turned.map(|object| Some((&object?.metadata, key.name.as_str())));
+        (self.configurations).follow(key, of, &mut self.uids, touched);
     }
 
     pub(super) fn instance(
         &mut self,
         key: &InstanceKey,
-        [was, is]: Turned<&Instance>,
+        turned: Turned<&Instance>,
         touched: &mut Touched,
     ) {
-        if let Some(was) = was {
-            let part = part_of(&was.spec.configuration_name).into_owned();
-            self.instances.remove(&Tag::Part(part.clone()), key);
-            touched.parts.insert(part);
-            self.uids
-                .remove(was.metadata.uid.as_deref().unwrap_or_default());
-        }
-        if let Some(is) = is {
-            let part = part_of(&is.spec.configuration_name).into_owned();
-            self.instances.add(Tag::Part(part.clone()), key);
-            touched.parts.insert(part.clone());
-            let uid = is.metadata.uid.clone();
-            self.uids.extend(uid.map(|uid| (uid, part)));
-        }
+        let of = turned.map(|object| {
+            let object = object?;
+            Some((&object.metadata, object.spec.configuration_name.as_str()))
+        });
+        self.instances.follow(key, of, &mut self.uids, touched);
         // Its name is free or taken now, for a device of the Configuration that the name begins with.
-        if was.is_none() || is.is_none() {
+        if let [None, _] | [_, None] = turned {
             let of = key.name.configuration();
             of.into_iter().for_each(|of| touched.part(&of));
         }

@@ -9,8 +9,10 @@
 //! ```
 //! One loop (`run.rs`) takes each object into its part of the cluster as it arrives (`parts.rs`). A part that has changed, or
 //! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these four stages. Each plans by what the stages before it have
-//! written, because answers go into the part, too (`shown.rs`). Only the holder of the Lease acts.
+//! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
+//! (`throttle.rs`). Only the holder of the Lease acts.
 pub(crate) mod brokers;
+pub(crate) mod clock;
 mod definitions;
 #[cfg(test)]
 mod fixtures;
@@ -20,7 +22,6 @@ pub(crate) mod index;
 mod lease;
 pub(crate) mod nodes;
 pub(crate) mod outcome;
-pub(crate) mod pace;
 pub(crate) mod parts;
 mod pod_state;
 pub(crate) mod queue;

@@ -7,7 +7,7 @@
 pub(crate) use super::index::Touched;
 use super::{
     index::{Index, Tag, part_of},
-    shown::{Origin, Shown, Turned, Written},
+    shown::{Origin, Shown, Turned, Versioned},
     world::{BrokerJob, BrokerPod, NodeState, OwnedService, Scope, World},
 };
 use crate::{
@@ -293,7 +293,7 @@ impl Cluster {
 }
 
 /// Takes over changes of objects that the controller writes, and calls `on` with each object as it was and as it is.
-fn each<T: Written, Name: Ord + Clone>(
+fn each<T: Versioned, Name: Ord + Clone>(
     shown: &mut Shown<Name>,
     objects: &mut BTreeMap<Key<Name>, Arc<T>>,
     changes: Vec<Change<T, Name>>,
@@ -349,7 +349,7 @@ fn only<'k, K: Clone + Ord + 'k, T>(
     known.collect()
 }
 
-fn change<T: Written>(
+fn change<T: Versioned>(
     key: &ConfigurationKey,
     object: Option<Arc<T>>,
 ) -> Change<T, ConfigurationName> {

@@ -46,7 +46,7 @@ struct Answered {
 }
 
 /// An object that the controller writes.
-pub(crate) trait Written: Clone {
+pub(crate) trait Versioned: Clone {
     fn version(&self) -> u64;
     fn uid(&self) -> &str;
     /// Returns the mark of an object that is being deleted, where a deletion takes a while.
@@ -67,7 +67,7 @@ impl<Name> Default for Shown<Name> {
 
 impl<Name: Ord + Clone> Shown<Name> {
     /// Puts a changed object among the others. Returns `None` if this is no change.
-    pub(crate) fn take<T: Written>(
+    pub(crate) fn take<T: Versioned>(
         &mut self,
         objects: &mut BTreeMap<Key<Name>, Arc<T>>,
         mut change: Change<T, Name>,
@@ -139,7 +139,7 @@ impl<Name: Ord + Clone> Shown<Name> {
     }
 
     /// Marks an object that was deleted and is shown as it was before.
-    fn mark<T: Written>(&mut self, object: &mut Arc<T>) {
+    fn mark<T: Versioned>(&mut self, object: &mut Arc<T>) {
         if !self.deleted.contains(object.uid()) {
             return;
         }
@@ -149,7 +149,7 @@ impl<Name: Ord + Clone> Shown<Name> {
     }
 
     /// Records that the object with this uid was deleted.
-    pub(crate) fn deleted<T: Written>(&mut self, object: &mut Arc<T>) {
+    pub(crate) fn deleted<T: Versioned>(&mut self, object: &mut Arc<T>) {
         self.deleted.insert(object.uid().to_owned());
         self.mark(object);
     }
@@ -173,7 +173,7 @@ impl<Name: Ord + Clone> Shown<Name> {
     }
 }
 
-impl Written for Instance {
+impl Versioned for Instance {
     fn version(&self) -> u64 {
         version_of(&self.metadata)
     }
@@ -183,7 +183,7 @@ impl Written for Instance {
     }
 }
 
-impl Written for Configuration {
+impl Versioned for Configuration {
     fn version(&self) -> u64 {
         version_of(&self.metadata)
     }
@@ -196,7 +196,7 @@ impl Written for Configuration {
 /// An object of which its [`Meta`] is kept.
 macro_rules! reduced {
     ($kind:ident) => {
-        impl Written for $kind {
+        impl Versioned for $kind {
             fn version(&self) -> u64 {
                 self.meta.version
             }

@@ -1,10 +1,10 @@
 //! Decides when a request may be sent again. The cluster changes all the time, and each change leads to a new plan: what has
 //! failed, or what somebody else undoes, must not be repeated for each of them. Pure.
 use super::{
-    brokers::plan::Action as BrokerAction, nodes, pace::Pace, queue::Waits, services,
-    status::plan::Object, turn::Request,
+    brokers::plan::Action as BrokerAction, nodes, queue::Waits, services, status::plan::Object,
+    turn::Request,
 };
-use crate::model::names::ObjectKey;
+use crate::{model::names::ObjectKey, pace::Pace};
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 

@@ -6,9 +6,9 @@
 //! part. Only a leader has turns.
 use super::{
     brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
+    clock::SteadyClock,
     nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
     outcome::{Note, Tried, Written},
-    pace::SteadyClock,
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const IMPORTED_BY_CHILDREN: &[&str] = &[
     "agent/instances/plan",
     "cli",
-    "controller",
     "controller/brokers/plan",
     "discovery",
     "model/slot_table",

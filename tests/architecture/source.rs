@@ -149,7 +149,11 @@ fn read_path(code: &str, start: usize, prefix: &str, paths: &mut Vec<CodePath>) 
         offset: start,
         path,
     });
-    at
+    // Another name for it is no path.
+    let alias = code[at..].strip_prefix(" as ");
+    at + alias.map_or(0, |alias| {
+        4 + alias.find(|c| !is_word(c)).unwrap_or(alias.len())
+    })
 }
 
 fn read_tree(code: &str, start: usize, prefix: &str, paths: &mut Vec<CodePath>) -> usize {

@@ -109,7 +109,7 @@ async fn pass(client: Client, world: World) -> Pass {
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
         let performed = perform(&shared, &action).await;
-        is_failed |= performed.outcome != Outcome::Done;
+        is_failed |= matches!(performed.outcome, Outcome::Failed(_));
         brokers.settle(&world, &action, &performed.outcome, now);
         created.push(performed);
     }

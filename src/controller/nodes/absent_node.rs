@@ -1,7 +1,7 @@
 //! Records one node that is not ready or was deleted: since when, and what was seen and reported of it. It counts as lost
 //! after [`LOST_AFTER`]. Pure.
 use crate::{
-    controller::{pace::elapsed, world::World},
+    controller::{clock::elapsed, world::World},
     model::instance_name::InstanceKey,
 };
 use k8s_openapi::jiff::Timestamp;

@@ -19,8 +19,8 @@ use super::absent_node::{
 use crate::{
     api::instance::{Instance, InstanceStatus},
     controller::{
+        clock::elapsed,
         index::part_of,
-        pace::elapsed,
         world::{NodeState, World},
     },
     merge::{DeviceReports, status::is_seen},

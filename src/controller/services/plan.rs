@@ -2,7 +2,7 @@
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
-        pace::elapsed,
+        clock::elapsed,
         queue::Waits,
         world::{OwnedService, World},
     },

@@ -7,7 +7,7 @@ use crate::{
         node_devices::ConfigurationView,
         reason::Reason,
     },
-    controller::{brokers::report::Report, pace::elapsed, pod_state::one_line, world::World},
+    controller::{brokers::report::Report, clock::elapsed, pod_state::one_line, world::World},
 };
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;

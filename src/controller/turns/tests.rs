@@ -1,6 +1,8 @@
 //! A controller whose API server does what a test says.
+mod events;
 mod history;
 mod sequences;
+mod server;
 
 use super::*;
 use crate::{

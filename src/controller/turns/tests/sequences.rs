@@ -234,7 +234,7 @@ fn a_broker_that_cannot_be_created_is_not_tried_for_each_event_and_others_do_not
     assert!((2..5).contains(&tried.len()), "{tried:?}");
     controller.shows(device("cam-2", 2_000));
     let tried = controller.fails();
-    assert_eq!(tried, ["pod default/a-cam-2-pod"]);
+    assert_eq!(tried, ["pod default/cam-2-pod"]);
 }
 
 #[test]

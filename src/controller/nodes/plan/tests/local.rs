@@ -151,12 +151,12 @@ fn a_device_of_one_node_is_that_of_its_node_whoever_else_reports_it() {
 fn a_node_that_was_deleted_and_is_registered_again_keeps_its_devices_until_its_agent_has_reported()
 {
     let mut cluster = with_device();
-    let node = cluster.world.nodes.remove("a").unwrap();
+    let node = Arc::make_mut(&mut cluster.world.nodes).remove("a").unwrap();
     cluster.settle(10);
     assert_eq!(cluster.nodes(), [""; 0]);
     assert!(cluster.world.node_devices.is_empty());
     // The agent of the node does not reach an API server.
-    cluster.world.nodes.insert("a".into(), node);
+    Arc::make_mut(&mut cluster.world.nodes).insert("a".into(), node);
     cluster.settle(140).settle(600);
     assert_eq!(cluster.world.instances.len(), 1);
     let late = world().with_instance(cluster.only().clone());

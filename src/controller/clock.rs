@@ -1,5 +1,4 @@
-//! Times of plans: the pace of what is done again, a clock that does not step, how long ago something was.
-pub(crate) use crate::pace::Pace;
+//! Times of plans: a clock that does not step, and how long ago something was.
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;
