@@ -45,10 +45,6 @@ impl Surroundings for Alone<'_> {
         true
     }
 
-    fn leaves(&self, _: &NodeName, _: &InstanceKey) -> bool {
-        false
-    }
-
     fn is_silent(&self, _: &NodeName) -> bool {
         false
     }

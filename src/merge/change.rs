@@ -85,7 +85,7 @@ impl Merge<'_> {
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.surroundings.leaves(node, key) {
+            } else if self.surroundings.is_silent(node) {
                 change.absent.push(node.clone());
             } else if self.surroundings.selects(&of, node)
                 && (is_offered(node)

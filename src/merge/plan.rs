@@ -40,10 +40,7 @@ pub(crate) trait Surroundings {
     /// Returns whether `spec.nodeSelector` of a Configuration lets the devices of a node be offered.
     fn selects(&self, of: &ConfigurationKey, node: &NodeName) -> bool;
 
-    /// Returns whether a node that exists is to leave this Instance, because it is lost.
-    fn leaves(&self, node: &NodeName, key: &InstanceKey) -> bool;
-
-    /// Returns whether a node is lost, and its report is older than that.
+    /// Returns whether a node that exists is lost, and its report is older than that: it leaves its Instances.
     fn is_silent(&self, node: &NodeName) -> bool;
 
     /// Returns whether the slots of a node in this Instance are given to others, because it is lost.

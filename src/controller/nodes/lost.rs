@@ -211,17 +211,8 @@ impl Memory {
         })
     }
 
-    /// Returns whether a node whose Node object exists is to leave this Instance. It is not, if its agent lives: it has created
-    /// its NodeDevices again.
-    pub(crate) fn leaves(&self, node: &NodeName, key: &InstanceKey, now: Instant) -> bool {
-        let is_there = |absent: &AbsentNode| match &absent.object_uid {
-            Some(_) => absent.has_answered(),
-            None => absent.left.contains_key(key),
-        };
-        self.must_leave(node, now) && !self.absent.get(node).is_some_and(is_there)
-    }
-
-    /// Returns whether the NodeDevices of a node were written before it was lost.
+    /// Returns whether a node whose Node object exists leaves its Instances. It does not if its agent lives: it has created its
+    /// NodeDevices again.
     pub(crate) fn is_silent(&self, node: &NodeName, now: Instant) -> bool {
         self.must_leave(node, now) && !self.has_answered(node)
     }

@@ -199,10 +199,6 @@ impl Surroundings for Planner<'_> {
         self.world.selects(of, node)
     }
 
-    fn leaves(&self, node: &NodeName, key: &InstanceKey) -> bool {
-        self.memory.leaves(node, key, self.instant)
-    }
-
     fn is_silent(&self, node: &NodeName) -> bool {
         self.memory.is_silent(node, self.instant)
     }
@@ -222,7 +218,7 @@ impl Planner<'_> {
     /// joined again.
     fn outlook(&self, key: &InstanceKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
-        let stays = self.has_node(node) && !self.leaves(node, key);
+        let stays = self.has_node(node) && !self.is_silent(node);
         // Its agent lives, and it is about to join again.
         let is_named = is_named
             || stays

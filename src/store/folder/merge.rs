@@ -103,3 +103,82 @@ impl Inner {
         outcome
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::node_devices::SeenDevice,
+        model::{
+            slot::{SlotId, SlotOwner},
+            slot_table::SlotChange,
+        },
+        store::{
+            Exchange, Report,
+            folder::{FolderStore, Settings},
+        },
+    };
+    use std::{collections::BTreeMap, fs};
+
+    #[test]
+    fn a_slot_that_is_claimed_between_a_plan_and_its_writes_stays_claimed() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            node_name: "a".into(),
+            configurations: folder.path().join("configurations"),
+            state: folder.path().join("state"),
+        };
+        fs::create_dir_all(&settings.configurations).unwrap();
+        let manifest = "{apiVersion: akri.sh/v0, kind: Configuration, metadata: {name: cam}, spec: {discoveryHandler: {name: echo}}}";
+        fs::write(settings.configurations.join("cam.yaml"), manifest).unwrap();
+        let store = FolderStore::open(settings).unwrap();
+        let inner = &store.inner;
+        let configurations = inner.configurations.borrow().clone();
+        let reports = |address: &str| {
+            let (of, configuration) = configurations.objects.first_key_value().unwrap();
+            let properties = BTreeMap::from([("ADDRESS".to_owned(), address.to_owned())]);
+            let device = SeenDevice {
+                id: Some("door".to_owned()),
+                properties: Some(properties),
+                ..SeenDevice::default()
+            };
+            let report = Report {
+                configuration: Some(configuration.clone()),
+                complete: true,
+                own: vec![device],
+                ..Report::default()
+            };
+            Reports {
+                of: BTreeMap::from([(of.clone(), report)]),
+                is_whole: true,
+            }
+        };
+        let plan = |address| inner.take_reports(reports(address));
+        let instance = || {
+            let instances = inner.instances.borrow();
+            let (key, instance) = instances.first_key_value().unwrap();
+            let spec = instance.spec.clone();
+            let address = spec.broker_properties["ADDRESS"].clone();
+            (key.clone(), spec.device_usage.len(), address)
+        };
+        inner.carry_out(plan("10.0.0.1")).unwrap();
+        let (key, ..) = instance();
+        let planned = plan("10.0.0.2");
+        let change = SlotChange {
+            slot: SlotId::new(key.name.clone(), 0),
+            key: key.clone(),
+            from: None,
+            to: Some(SlotOwner::Node("a".into())),
+        };
+        let claim = Exchange {
+            change,
+            connection_digest: None,
+        };
+        inner.exchange(&[claim]).unwrap();
+        inner.carry_out(planned).unwrap();
+        assert_eq!(instance(), (key.clone(), 1, "10.0.0.1".to_owned()));
+        // The claim leads to another plan.
+        inner.carry_out(plan("10.0.0.2")).unwrap();
+        assert_eq!(instance(), (key, 1, "10.0.0.2".to_owned()));
+    }
+}

@@ -131,6 +131,7 @@ fn an_agent_that_joins_again_before_its_marked_node_is_ready_keeps_its_slots() {
     let planned = looked(&world, &mut memory, 0);
     execute(&mut world, &mut memory, &planned, 0);
     assert!(!holds(&world, "b"));
+    let lost = lost.with_node_devices(anew(1));
     for seconds in [1, 500] {
         assert_eq!(looked(&lost, &mut memory, seconds).actions, []);
     }
@@ -294,14 +295,14 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         );
         // What was found before it joined again says nothing.
         memory.looked(&"b".into(), Pods::Deleted, now(seconds).instant);
-        world = world.with_instance(shared());
+        world = (world.with_instance(shared())).with_node_devices(anew(seconds));
     }
     Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(not_ready(at(2_000))));
     assert_eq!(
         freed_at(&mut world, &mut memory, (2_000, 2_060), right),
         None
     );
-    world = world.with_instance(shared());
+    world = (world.with_instance(shared())).with_node_devices(anew(2_061));
     assert_eq!(
         freed_at(&mut world, &mut memory, (2_061, 9_000), right),
         None
