@@ -20,9 +20,9 @@ format:
 lint:
     #!/usr/bin/env bash
     set -euo pipefail
-    packages=(--package petiole)
+    packages=(--workspace)
     # Its libFuzzer is C++.
-    if command -v "${CXX:-c++}" >/dev/null; then packages+=(--package petiole-fuzz); fi
+    command -v "${CXX:-c++}" >/dev/null || packages+=(--exclude petiole-fuzz)
     cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
     cargo clippy --locked --lib --bins --no-default-features -- -D warnings
     cargo clippy --locked --lib --bins --no-default-features --features image -- -D warnings
@@ -48,7 +48,7 @@ leaks:
     cargo test --locked --test leaks -- --ignored
 
 # Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
-optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16"
+optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-mdns.opt-level=1"
 
 # All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
 properties cases="2000" seed="":
@@ -78,7 +78,7 @@ simulate *options:
     if [ "$seeds" -ge 5000 ]; then options=({{ optimised }}); fi
     cargo test --locked "${options[@]}" --lib simulation -- --ignored --nocapture
 
-# The documentation of the whole crate, for those who work on it, without a broken link
+# The documentation of all crates, for those who work on it, without a broken link
 docs:
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items
 
@@ -90,7 +90,7 @@ book:
     rm -rf target/book
     mkdir -p target/book/src
     # The layout of the repository, so that a link works here and there.
-    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} src/lib.rs target/book/src
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} crates/*/{README.md,examples} src/lib.rs target/book/src
     mv target/book/src/docs/book.toml target/book
     sed -e 's,](,](docs/,' -e 's,](docs/\.\./,](,' docs/SUMMARY.md >target/book/src/SUMMARY.md
     rm target/book/src/docs/SUMMARY.md

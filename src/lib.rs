@@ -5,8 +5,8 @@
 //! # From a device to a container
 //! ```text
 //! an mDNS packet
-//!  │ discovery::mdns::querier          packets -> services; decides that one is gone: it did not answer (ask.rs), or its
-//!  │                                   records have expired (expire.rs)                                         pure
+//!  │ crates/petiole-mdns               packets -> services; decides that one is gone: it did not answer, or its
+//!  │                                   records have expired                                                     pure
 //!  │ discovery::handlers::zeroconf     a service -> Device                                                      pure
 //!  │ discovery::damping                a device that disappears and returns often counts later                  pure
 //!  ▼
@@ -48,6 +48,8 @@
 //! | `check` | checks an installation on a cluster: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
+//!
+//! The mDNS querier knows nothing of Petiole and is a crate of its own, `petiole-mdns`.
 //!
 //! [`agent`], [`controller`] and [`kubelet`] never import each other. They communicate over the protocols of Kubernetes. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.

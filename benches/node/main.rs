@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 mod hostile;
 mod limits;
-#[path = "../../tests/support/mdns_publisher.rs"]
+#[path = "../../crates/petiole-mdns/tests/support/publisher.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use the rest of it")]
 mod mdns_publisher;
 mod measurements;

@@ -111,6 +111,7 @@ pub(super) fn page(table: &str, load_before: &str, runs: usize) -> String {
             "--porcelain",
             "--untracked-files=no",
             "--",
+            "crates",
             "src",
             "Cargo.toml",
             "Cargo.lock",

@@ -6,11 +6,11 @@ use crate::{bytes::Reader, device};
 use hickory_proto::op::Message;
 use petiole::{
     discovery::handlers::zeroconf::fuzzing::{
-        Discovery, Filter, PACKET_MAX, RECORD_BYTES_MAX, RECORDS_MAX, SERVICES_MAX, TXT_BYTES_MAX,
-        TXT_KEYS_MAX,
+        Discovery, Filter, SERVICES_MAX, TXT_BYTES_MAX, TXT_KEYS_MAX,
     },
     model::device::{Device, DeviceSet},
 };
+use petiole_mdns::limits::{BYTES_MAX, PACKET_MAX, RECORDS_MAX};
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -98,7 +98,7 @@ impl<'a> World<'a> {
             assert!(!query.queries.is_empty() || !query.answers.is_empty());
         }
         let (records, bytes) = self.discovery.records();
-        assert!(records <= RECORDS_MAX && bytes <= RECORD_BYTES_MAX);
+        assert!(records <= RECORDS_MAX && bytes <= BYTES_MAX);
         if let Some(set) = turn.published {
             assert!(set.devices.len() <= SERVICES_MAX);
             set.devices.values().for_each(|device| self.check(device));

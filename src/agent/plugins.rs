@@ -315,6 +315,7 @@ impl Plugins {
             registrar: self.registrar.clone(),
             server: self.server.clone(),
             rebind: rebind.subscribe(),
+            last_second: 0,
             slots: slots.subscribe(),
             socket,
             offered,

@@ -6,7 +6,6 @@ pub mod damping;
 #[cfg(feature = "external")]
 pub mod external;
 pub mod handlers;
-pub mod mdns;
 pub mod plan;
 pub mod registry;
 pub mod session;

@@ -1,5 +1,6 @@
 //! Defines the metrics of multicast DNS.
 use super::values::{Labels, Late, State, gauge};
+use petiole_mdns::Counts;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
@@ -36,16 +37,17 @@ impl MdnsMetrics {
         self.refused.begin();
     }
 
-    pub fn count_packets(&self, what: &'static str, by: u64) {
-        let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
-        packets.inc_by(by);
-    }
-
-    pub fn count_refused(&self, by: u64) {
-        self.refused.metric().inc_by(by);
-    }
-
-    pub fn set_records(&self, count: usize) {
-        self.records.set([([], gauge(count))]);
+    /// Adds what a querier has counted since the last call.
+    pub fn count(&self, counts: &Counts) {
+        let number = |count| u64::try_from(count).unwrap_or_default();
+        let ignored = counts.ignored.iter();
+        let ignored = ignored.map(|(reason, count)| (reason.label(), *count));
+        let all = [("sent", counts.sent), ("received", counts.received)];
+        for (what, count) in all.into_iter().chain(ignored) {
+            let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
+            packets.inc_by(number(count));
+        }
+        self.refused.metric().inc_by(number(counts.refused));
+        self.records.set([([], gauge(counts.records))]);
     }
 }

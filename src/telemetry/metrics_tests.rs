@@ -2,6 +2,7 @@ use super::{
     super::{births::REFUSALS, cluster::Census},
     *,
 };
+use petiole_mdns::Counts;
 use std::collections::BTreeSet;
 
 fn census() -> Census {
@@ -44,9 +45,12 @@ fn touched() -> Metrics {
         code: "2xx",
     });
     metrics.count_event(EventOutcome::Dropped);
-    metrics.mdns.count_packets("sent", 2);
-    metrics.mdns.count_refused(1);
-    metrics.mdns.set_records(3);
+    metrics.mdns.count(&Counts {
+        sent: 2,
+        refused: 1,
+        records: 3,
+        ..Counts::default()
+    });
     metrics.begin_agent(["zeroconf"]);
     metrics.cluster.set(true, &census());
     metrics

@@ -1,7 +1,7 @@
 //! The order of the files within each folder: no cycles, and no import from a file back to its parent module.
 use crate::{
     beyond,
-    source::{Source, production_sources},
+    source::{Source, crates},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,7 +89,7 @@ fn cyclic(imports: &BTreeSet<Import>) -> Vec<String> {
         let (from, to): (Vec<&str>, Vec<&str>) =
             (from.split('/').collect(), to.split('/').collect());
         let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-        if shared == 0 || shared == from.len() || shared == to.len() {
+        if shared == from.len() || shared == to.len() {
             continue;
         }
         let folder = by_folder.entry(from[..shared].join("/")).or_default();
@@ -99,7 +99,11 @@ fn cyclic(imports: &BTreeSet<Import>) -> Vec<String> {
         graph.keys().any(|start| reaches(graph, start, start))
     };
     let cyclic = by_folder.into_iter().filter(|(_, graph)| is_cyclic(graph));
-    cyclic.map(|(folder, _)| folder).collect()
+    let name = |folder: String| match folder.as_str() {
+        "" => "the top folder".to_owned(),
+        _ => folder,
+    };
+    cyclic.map(|(folder, _)| name(folder)).collect()
 }
 
 fn reaches(graph: &BTreeMap<&str, BTreeSet<&str>>, start: &str, end: &str) -> bool {
@@ -120,15 +124,17 @@ fn reaches(graph: &BTreeMap<&str, BTreeSet<&str>>, start: &str, end: &str) -> bo
 
 #[test]
 fn the_files_of_a_folder_have_no_cycles_and_no_imports_from_their_parent() {
-    let imports = imports(&production_sources());
-    assert!(imports.len() > 100);
-    let mut messages = beyond("files in a cycle", &cyclic(&imports), &[]);
+    let by_crate: Vec<_> = crates().iter().map(|sources| imports(sources)).collect();
+    assert!(by_crate.len() > 1 && by_crate.iter().all(|imports| imports.len() > 10));
+    let cyclic: Vec<String> = by_crate.iter().flat_map(cyclic).collect();
+    let parents: Vec<String> = by_crate.iter().flat_map(imported_by_children).collect();
+    let mut messages = beyond("files in a cycle", &cyclic, &[]);
     messages.extend(beyond(
         "a child imports from its parent",
-        &imported_by_children(&imports),
+        &parents,
         IMPORTED_BY_CHILDREN,
     ));
-    for import in &imports {
+    for import in by_crate.iter().flatten() {
         if messages
             .iter()
             .any(|m| m.ends_with(&format!(": {}", import.to)))
@@ -159,6 +165,8 @@ fn a_cycle_is_found_through_sub_folders_and_the_parent_is_no_part_of_it() {
     ]);
     assert_eq!(cyclic(&found), ["a"]);
     assert_eq!(imported_by_children(&found), [""; 0]);
+    let found = example(&[("a.rs", "use crate::b::X;"), ("b.rs", "use super::a::Y;")]);
+    assert_eq!(cyclic(&found), ["the top folder"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writes the tables of `docs/limits.md` from the constants of `src/`: the value of each, and what its comment says.
+//! Writes the tables of `docs/limits.md` from the constants of all crates: the value of each, and what its comment says.
 //!
 //! A limit is a constant whose comment has a sentence that begins with `Beyond it:`. Every whole number that is called
 //! a limit by its name must have one. `PETIOLE_UPDATE_GOLDEN=1 cargo test --test architecture limits` writes the page.
@@ -9,7 +9,8 @@ use crate::{
 use std::{env, fs, iter, path::Path};
 
 const PAGE: &str = "docs/limits.md";
-/// The mark of a table in the page. The words after it are the beginnings of paths below `src/`.
+/// The mark of a table in the page. The words after it are the beginnings of paths: below `src/`, or of another crate, below
+/// the root of the repository.
 const MARK: &str = "<!-- constants of ";
 const BEYOND: &str = " Beyond it: ";
 /// The section whose numbers were measured.
@@ -28,12 +29,12 @@ const NO_INPUT: &[&str] = &[
     "controller/status/verdict.rs: NAMED_MAX",
     "controller/touched.rs: CHANGES_MAX",
     "controller/touched.rs: NAME_LIMIT",
+    "crates/petiole-mdns/src/network.rs: HOP_LIMIT",
+    "crates/petiole-mdns/src/querier/state.rs: NOTES_MAX",
+    "crates/petiole-mdns/src/query.rs: PACKET_MAX",
+    "crates/petiole-mdns/src/query.rs: POINTED_MAX",
     "demo/state.rs: EVENTS_MAX",
     "discovery/external/listing.rs: SHOWN_MAX",
-    "discovery/mdns/network.rs: HOP_LIMIT",
-    "discovery/mdns/querier/state.rs: NOTES_MAX",
-    "discovery/mdns/query.rs: PACKET_MAX",
-    "discovery/mdns/query.rs: POINTED_MAX",
     "inspect/why/plan.rs: TROUBLES_MAX",
     "inspect/why/plan/device.rs: HOLDERS_MAX",
     "inspect/why/plan/resource.rs: MAX",
@@ -46,7 +47,7 @@ const NO_INPUT: &[&str] = &[
 ];
 
 struct Constant {
-    /// The path of its file below `src/`.
+    /// The path of its file, as in a mark.
     path: String,
     name: String,
     kind: String,
@@ -135,7 +136,10 @@ fn constants(source: &Source) -> Vec<Constant> {
                 declared.and_then(|(name, rest)| Some((name, rest.split_once(" = ")?)))
             {
                 found.push(Constant {
-                    path: source.path.clone(),
+                    path: match source.is_ours() {
+                        true => source.path.clone(),
+                        false => source.whole_path(),
+                    },
                     name: name.to_owned(),
                     kind: kind.to_owned(),
                     value: value.to_owned(),
@@ -150,7 +154,7 @@ fn constants(source: &Source) -> Vec<Constant> {
     found
 }
 
-/// Returns the constants of `src/`. Those that only the fuzz targets see repeat others.
+/// Returns the constants of all crates. Those that only the fuzz targets see repeat others.
 fn all_constants() -> Vec<Constant> {
     let sources = production_sources().into_iter();
     let real = sources.filter(|source| !source.path.ends_with("fuzzing.rs"));
@@ -309,7 +313,7 @@ fn every_limit_is_on_the_page_with_its_value_and_what_happens_beyond_it() {
     for constant in all.iter().filter(|constant| constant.bound().is_some()) {
         assert!(
             new.contains(&constant.row(&all)),
-            "no table of {PAGE} has src/{}: add the beginning of its path to a comment `{MARK}… -->` there",
+            "no table of {PAGE} has {}: add the beginning of its path to a comment `{MARK}… -->` there",
             constant.place()
         );
     }

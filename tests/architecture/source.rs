@@ -4,9 +4,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The sources of the package `petiole`.
+const SRC: &str = "src";
+
 /// One source file.
 pub(crate) struct Source {
-    /// The path below its root, such as `agent/slots/plan.rs`.
+    /// The folder of its crate, such as `src` or `crates/petiole-mdns/src`.
+    root: String,
+    /// The path below that folder, such as `agent/slots/plan.rs`.
     pub(crate) path: String,
     pub(crate) docs: String,
     /// The whole text.
@@ -22,11 +27,17 @@ pub(crate) struct CodePath {
 }
 
 impl Source {
+    /// A file of `src/`.
     pub(crate) fn new(path: &str, text: &str) -> Self {
+        Self::of(SRC, path, text)
+    }
+
+    pub(crate) fn of(root: &str, path: &str, text: &str) -> Self {
         let production = text.split("\nmod tests {").next().unwrap();
         let is_comment = |line: &&str| line.trim_start().starts_with("//");
         let blanked = |line| if is_comment(&line) { "" } else { line };
         Self {
+            root: root.to_owned(),
             path: path.to_owned(),
             docs: text
                 .lines()
@@ -39,6 +50,16 @@ impl Source {
                 .collect::<Vec<_>>()
                 .join("\n"),
         }
+    }
+
+    /// Returns whether it is of the package `petiole`.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.root == SRC
+    }
+
+    /// Returns the path below the root of the repository.
+    pub(crate) fn whole_path(&self) -> String {
+        format!("{}/{}", self.root, self.path)
     }
 
     /// Returns the top-level module.
@@ -71,7 +92,7 @@ impl Source {
 
     pub(crate) fn at(&self, offset: usize) -> String {
         let line = self.code[..offset].matches('\n').count() + 1;
-        format!("src/{}:{line}", self.path)
+        format!("{}:{line}", self.whole_path())
     }
 
     /// Returns every path of the code: those of `use` declarations in full, and those that are written in place.
@@ -162,15 +183,30 @@ pub(crate) fn all_sources(folder: &str) -> Vec<Source> {
     let rust = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs");
     let source = |path: PathBuf| {
         let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
-        Source::new(name, &fs::read_to_string(&path).unwrap())
+        Source::of(folder, name, &fs::read_to_string(&path).unwrap())
     };
     let files = files_below(&root).into_iter();
     files.filter(rust).map(source).collect()
 }
 
-/// Returns the files of `src/` that are not tests.
+/// Returns the files of each crate that are not tests: of `petiole` first, then of those in `crates/`.
+pub(crate) fn crates() -> Vec<Vec<Source>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let names = fs::read_dir(folder).unwrap();
+    let mut roots: Vec<String> = names
+        .map(|entry| format!("crates/{}/src", entry.unwrap().file_name().display()))
+        .collect();
+    roots.sort();
+    roots.insert(0, SRC.to_owned());
+    let sources = |root: &String| {
+        let mut sources = all_sources(root);
+        sources.retain(|source| !source.is_test());
+        sources
+    };
+    roots.iter().map(sources).collect()
+}
+
+/// Returns the files of all crates that are not tests.
 pub(crate) fn production_sources() -> Vec<Source> {
-    let mut sources = all_sources("src");
-    sources.retain(|source| !source.is_test());
-    sources
+    crates().into_iter().flatten().collect()
 }

@@ -72,10 +72,12 @@ begin() {
   cut -d' ' -f1 "/proc/$entered/task/$entered/children" >"$SUITE/pid/$name"
 }
 
-# begin_responder NAME MACHINE ADDRESS: responder.py, which does what `respond_as NAME COMMAND…` says.
+# begin_responder NAME MACHINE ADDRESS: responder.py, which does what `respond_as NAME COMMAND…` says. It ends with its
+# machine: `stop_all`, with which rows begin, leaves it alone.
 begin_responder() {
   mkfifo "$SUITE/$1"
   begin "$1" "$2" sh -c "exec python3 -u '$E2E/responder.py' $3 <>'$SUITE/$1'"
+  rm "$SUITE/pid/$1"
   within 10 "the responder is there" grep -q ready "$SUITE/log/$1"
 }
 

@@ -7,6 +7,7 @@ pub mod fake_nodes;
 pub mod fake_plugin;
 #[cfg(feature = "external")]
 pub mod foreign_handler;
+#[path = "../../crates/petiole-mdns/tests/support/publisher.rs"]
 pub mod mdns_publisher;
 pub mod node;
 pub mod process;

@@ -191,11 +191,11 @@ pub(crate) fn socket_stem(plugin: &PluginName, folder: usize) -> Option<String> 
     Some(shortened(plugin, stem))
 }
 
-/// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet.
-pub(crate) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> String {
+/// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet, and its seconds.
+pub(crate) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> (String, u64) {
     (now..)
-        .map(|seconds| format!("{stem}-{seconds}.sock"))
-        .find(|name| !is_taken(name))
+        .map(|seconds| (format!("{stem}-{seconds}.sock"), seconds))
+        .find(|(name, _)| !is_taken(name))
         .expect("a folder does not hold 2^64 sockets")
 }
 
@@ -364,7 +364,7 @@ mod tests {
         fn socket_names_fit_and_are_known_again(resource in "[a-z0-9-]{1,63}", folder in 1_usize..75) {
             let plugin = PluginName::from(&InstanceName::from(resource));
             let stem = socket_stem(&plugin, folder).unwrap();
-            let name = socket_name(&stem, 1_700_000_000, |_| false);
+            let (name, _) = socket_name(&stem, 1_700_000_000, |_| false);
             prop_assert!(name.len() <= 75 && folder + 1 + name.len() <= 107, "{}", name);
             prop_assert!(is_socket_of(&stem, &name));
         }
@@ -379,8 +379,8 @@ mod tests {
     #[test]
     fn a_second_socket_in_one_second_gets_a_name_of_its_own() {
         let taken = "cam-1700000000.sock";
-        let name = socket_name("cam", 1_700_000_000, |name| name == taken);
-        assert_eq!(name, "cam-1700000001.sock");
+        let named = socket_name("cam", 1_700_000_000, |name| name == taken);
+        assert_eq!(named, ("cam-1700000001.sock".to_owned(), 1_700_000_001));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Runs one device plugin: binds a socket, passes its connections to the server, and registers with the kubelet. It
-//! starts over when the kubelet restarts or the socket is removed.
+//! starts over with another socket when the kubelet restarts, lets go of the plugin or does not take it, or the socket
+//! is removed: a kubelet from 1.37 on tells plugins apart by their sockets, and refuses one that it has not yet let go of
+//! (`pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go`).
 use super::{
     inputs::{Inputs, Published},
     plan,
@@ -27,7 +29,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
@@ -39,6 +41,14 @@ const STABLE: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
+/// How a socket ends that has failed in nothing.
+enum End {
+    /// It is gone, or another kubelet is there.
+    Replaced,
+    /// The kubelet did not take the plugin, or has let go of it.
+    LetGo,
+}
+
 pub(super) struct Plugin {
     pub(super) inputs: Inputs,
     pub(super) published: Published,
@@ -48,6 +58,8 @@ pub(super) struct Plugin {
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
     pub(super) socket: watch::Sender<Option<String>>,
+    /// The second in the name of the last socket. No name comes twice, whatever became of the file.
+    pub(super) last_second: u64,
 }
 
 impl Plugin {
@@ -69,11 +81,17 @@ impl Plugin {
                 };
                 self.socket.send_replace(None);
                 self.set_registered(false);
-                if let Some(Err(e)) = ended {
-                    let wait = backoff.next_wait();
-                    warn!(retry_in = ?wait, "{e:#}");
-                    stop.run_until_cancelled(sleep(wait)).await;
-                }
+                let wait = match ended {
+                    None | Some(Ok(End::Replaced)) => continue,
+                    Some(Ok(End::LetGo)) => backoff.next_wait(),
+                    Some(Err(e)) => {
+                        let wait = backoff.next_wait();
+                        warn!(retry_in = ?wait, "{e:#}");
+                        wait
+                    }
+                };
+                let another = pin!(self.another_kubelet(kubelet));
+                stop.run_until_cancelled(timeout(wait, another)).await;
             }
         }
         .instrument(span)
@@ -95,7 +113,7 @@ impl Plugin {
         &mut self,
         kubelet: KubeletSocket,
         backoff: &mut Backoff,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<End> {
         let bound = self.bind()?;
         let closing = CancellationToken::new();
         // Ends the streams of connections that outlive the socket.
@@ -111,21 +129,24 @@ impl Plugin {
         let mut rebind = self.rebind.clone();
         tokio::select! {
             ended = self.accept(incoming, served) => ended,
-            never = self.stay_registered(kubelet, &bound.name, streams, backoff) => never,
+            ended = self.be_registered(kubelet, &bound.name, streams, backoff) => {
+                ended?;
+                Ok(End::LetGo)
+            }
             _ = rebind.changed() => {
                 info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
-                Ok(())
+                Ok(End::Replaced)
             }
             () = self.another_kubelet(kubelet) => {
                 info!("another kubelet is there, the plugin registers with it");
-                Ok(())
+                Ok(End::Replaced)
             }
         }
     }
 
     /// Binds a new socket, and removes those that a killed agent left for this plugin.
     fn bind(
-        &self,
+        &mut self,
     ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
         let folder = &self.inputs.settings.plugin_folder;
         let plugin = self.offered.resource.plugin();
@@ -139,7 +160,9 @@ impl Plugin {
             files::remove(&folder.join(name))?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let name = plan::socket_name(&stem, now, |name| folder.join(name).exists());
+        let from = now.max(self.last_second + 1);
+        let (name, second) = plan::socket_name(&stem, from, |name| folder.join(name).exists());
+        self.last_second = second;
         let path = folder.join(&name);
         let incoming = uds::bind(&path)?;
         self.socket.send_replace(Some(name.clone()));
@@ -155,7 +178,7 @@ impl Plugin {
         &self,
         mut incoming: Pin<&mut impl Stream<Item = io::Result<uds::Connection>>>,
         served: Arc<Served>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<End> {
         while let Some(connection) = incoming.next().await {
             match connection {
                 Ok(connection) => {
@@ -176,8 +199,8 @@ impl Plugin {
         }
     }
 
-    /// Registers, and again whenever the kubelet has let go of the plugin: it never does so by itself.
-    async fn stay_registered(
+    /// Registers, and returns when the kubelet has let go of the plugin, or did not take it.
+    async fn be_registered(
         &self,
         kubelet: KubeletSocket,
         socket: &str,
@@ -185,39 +208,33 @@ impl Plugin {
         backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
         let mut streams = streams.subscribe();
-        loop {
-            let before = streams.borrow().opened;
-            // In a box of its own, because its memory would stay reserved in every plugin.
-            let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
-            match registered.await {
-                Ok(()) => {
-                    let opened = streams.wait_for(|streams| streams.opened > before);
-                    if timeout(FIRST_STREAM_TIMEOUT, opened).await.is_ok() {
-                        self.set_registered(true);
-                        metrics().count_registration(Registration::Registered);
-                        info!(%socket, "registered with the kubelet");
-                        let since = Instant::now();
-                        let kubelets = before + 1;
-                        streams
-                            .wait_for(|streams| !streams.open.contains(&kubelets))
-                            .await?;
-                        self.set_registered(false);
-                        if since.elapsed() > STABLE {
-                            backoff.reset();
-                        }
-                        debug!("the kubelet closed its stream");
-                    } else {
-                        metrics().count_registration(Registration::NoStream);
-                        warn!("the kubelet took the registration and opened no stream");
-                    }
-                }
-                Err(e) => {
-                    metrics().count_registration(Registration::Failed);
-                    debug!("registration: {e:#}");
-                }
-            }
-            sleep(backoff.next_wait()).await;
+        let before = streams.borrow().opened;
+        // In a box of its own, because its memory would stay reserved in every plugin.
+        let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
+        if let Err(e) = registered.await {
+            metrics().count_registration(Registration::Failed);
+            debug!("registration: {e:#}");
+            return Ok(());
         }
+        let opened = streams.wait_for(|streams| streams.opened > before);
+        if timeout(FIRST_STREAM_TIMEOUT, opened).await.is_err() {
+            metrics().count_registration(Registration::NoStream);
+            warn!("the kubelet took the registration and opened no stream");
+            return Ok(());
+        }
+        self.set_registered(true);
+        metrics().count_registration(Registration::Registered);
+        info!(%socket, "registered with the kubelet");
+        let since = Instant::now();
+        let kubelets = before + 1;
+        streams
+            .wait_for(|streams| !streams.open.contains(&kubelets))
+            .await?;
+        if since.elapsed() > STABLE {
+            backoff.reset();
+        }
+        debug!("the kubelet closed its stream");
+        Ok(())
     }
 
     fn request(&self, socket: &str) -> RegisterRequest {

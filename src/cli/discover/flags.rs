@@ -72,7 +72,7 @@ impl Flags {
     /// Returns what to log where the user has not said.
     pub(in crate::cli) fn log(&self) -> &'static str {
         match self.verbose {
-            true => "warn,petiole::mdns=debug",
+            true => "warn,petiole_mdns=debug",
             false => "warn",
         }
     }

@@ -8,5 +8,6 @@ mod links;
 pub(crate) mod page;
 mod reasons;
 mod reference;
+mod rfc;
 mod runs;
 mod security;

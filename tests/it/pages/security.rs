@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Collects all Rust sources and end-to-end suites.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let extension = path.extension().unwrap_or_default();
@@ -98,7 +98,7 @@ struct Promise<'a> {
 }
 
 /// Returns the cells of each row of the tables, without their heads.
-fn rows(section: &str) -> Vec<Vec<&str>> {
+pub(super) fn rows(section: &str) -> Vec<Vec<&str>> {
     let lines: Vec<&str> = section.lines().collect();
     let is_row = |n: &usize| {
         let is_head = lines
@@ -132,7 +132,7 @@ fn unchecked(promises: &[Promise<'_>], known: &BTreeSet<String>) -> Vec<String> 
 }
 
 /// Returns the names of the tests in these sources: functions with the attribute, and steps of the end-to-end suites.
-fn tests_in(texts: &[String]) -> BTreeSet<String> {
+pub(super) fn tests_in(texts: &[String]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for text in texts {
         let mut is_test = false;
@@ -156,7 +156,7 @@ fn tests_in(texts: &[String]) -> BTreeSet<String> {
 #[test]
 fn every_promise_names_tests_that_exist() {
     let mut files = vec![];
-    for folder in ["src", "tests"] {
+    for folder in ["crates", "src", "tests"] {
         sources(&root().join(folder), &mut files);
     }
     let texts: Vec<String> = (files.iter())

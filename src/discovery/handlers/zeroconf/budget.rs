@@ -3,8 +3,9 @@
 //!
 //! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
 //! that those of the other hosts leave.
-use super::{super::super::mdns::querier::LeftOut, service::with_record_of};
+use super::service::with_record_of;
 use crate::model::{budget::share, device::Device};
+use petiole_mdns::LeftOut;
 use std::{
     collections::BTreeMap,
     net::IpAddr,

@@ -8,14 +8,9 @@ use super::{
     },
     address::Address,
 };
-use crate::{
-    discovery::{
-        DetailsError,
-        mdns::{interfaces::Interfaces, name::Name, querier::Wanted},
-    },
-    model::device::Scope,
-};
+use crate::{discovery::DetailsError, model::device::Scope};
 use ipnet::IpNet;
+use petiole_mdns::{Interfaces, Name, Wanted};
 use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 

@@ -1,14 +1,6 @@
 //! Converts the services of the querier, which come as whole maps, into single events for the tracker. Pure.
-use super::{
-    super::super::mdns::{
-        name::Name,
-        querier::{self, Found, LeftOut},
-    },
-    address::Address,
-    environment::Txt,
-    plan::Event,
-    service::Service,
-};
+use super::{address::Address, environment::Txt, plan::Event, service::Service};
+use petiole_mdns::{Found, LeftOut, Name};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -16,7 +8,7 @@ use std::{
 
 /// The services that the tracker knows.
 pub(super) struct Known {
-    services: BTreeMap<Name, Arc<querier::Service>>,
+    services: BTreeMap<Name, Arc<petiole_mdns::Service>>,
     /// The service that has each full name. Names whose labels have other borders may have the same text: the first one
     /// known is the device, and the others wait until it is gone.
     holders: BTreeMap<String, Name>,
@@ -81,7 +73,7 @@ impl Known {
     }
 
     /// Takes its text from a service that is gone or has another name now. Returns the text if the service was the device.
-    fn release(&mut self, name: &Name, service: &querier::Service) -> Option<String> {
+    fn release(&mut self, name: &Name, service: &petiole_mdns::Service) -> Option<String> {
         let text = service.name.text()?;
         let holder = self.holders.get(&text);
         (holder == Some(name)).then(|| {
@@ -92,8 +84,8 @@ impl Known {
 
     /// Returns the new and changed services whose turn it is: the first of those that come after the last one, so that
     /// services that change all the time keep no other waiting.
-    fn next<'a>(&mut self, found: &'a Found) -> Vec<(&'a Name, &'a Arc<querier::Service>)> {
-        let is_changed = |(name, service): &(&Name, &Arc<querier::Service>)| {
+    fn next<'a>(&mut self, found: &'a Found) -> Vec<(&'a Name, &'a Arc<petiole_mdns::Service>)> {
+        let is_changed = |(name, service): &(&Name, &Arc<petiole_mdns::Service>)| {
             let before = self.services.get(*name);
             before.is_none_or(|before| !Arc::ptr_eq(before, service))
         };
@@ -113,7 +105,7 @@ impl Known {
 fn hold(
     holders: &mut BTreeMap<String, Name>,
     name: &Name,
-    service: &querier::Service,
+    service: &petiole_mdns::Service,
 ) -> Option<Service> {
     let text = service.name.text()?;
     let holder = holders.entry(text.clone()).or_insert_with(|| name.clone());
@@ -122,7 +114,7 @@ fn hold(
         .flatten()
 }
 
-fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
+fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Service> {
     let mut addresses: Vec<Address> = vec![];
     for found in &service.addresses {
         let address = Address::new(found.ip, &found.interface);
@@ -137,39 +129,19 @@ fn service_of(fullname: String, service: &querier::Service) -> Option<Service> {
             None => continue,
         }
     }
+    let txt = service.txt_entries().into_iter().map(|(key, value)| Txt {
+        key: key.to_owned(),
+        value: value.map(<[u8]>::to_vec),
+    });
     Some(Service {
         fullname,
         host: service.host.text()?,
         port: service.port,
         addresses,
-        txt: strings(&service.txt),
+        txt: txt.collect(),
         source: service.source,
         twin: service.twin.as_ref().and_then(Name::text),
     })
-}
-
-/// Parses strings `key=value`, or a key alone (RFC 6763 6.4). Of several equal keys the first counts. A string beyond
-/// the end, and a key that is not text, are left out.
-fn strings(mut bytes: &[u8]) -> Vec<Txt> {
-    let (mut strings, mut keys) = (vec![], BTreeSet::new());
-    while let Some((length, rest)) = bytes.split_first() {
-        let Some((string, rest)) = rest.split_at_checked(usize::from(*length)) else {
-            break;
-        };
-        bytes = rest;
-        let mut parts = string.splitn(2, |byte| *byte == b'=');
-        let key = parts.next().unwrap_or_default();
-        if let Ok(key) = std::str::from_utf8(key)
-            && !string.is_empty()
-            && keys.insert(key.to_lowercase())
-        {
-            strings.push(Txt {
-                key: key.to_owned(),
-                value: parts.next().map(<[u8]>::to_vec),
-            });
-        }
-    }
-    strings
 }
 
 #[cfg(test)]
@@ -180,9 +152,9 @@ mod tests {
         Name::from_dotted(text).unwrap()
     }
 
-    fn service(name: &str, port: u16) -> (Name, Arc<querier::Service>) {
+    fn service(name: &str, port: u16) -> (Name, Arc<petiole_mdns::Service>) {
         let name = Name::from_labels([name.as_bytes(), b"_t", b"_tcp", b"local"]).unwrap();
-        let service = querier::Service {
+        let service = petiole_mdns::Service {
             name: name.clone(),
             host: named("h.local"),
             port,
@@ -194,7 +166,7 @@ mod tests {
         (name, Arc::new(service))
     }
 
-    fn found(services: &[(Name, Arc<querier::Service>)]) -> Found {
+    fn found(services: &[(Name, Arc<petiole_mdns::Service>)]) -> Found {
         Found {
             services: services.iter().cloned().collect(),
             ..Found::default()
@@ -296,25 +268,6 @@ mod tests {
         assert_eq!(
             story(Known::new(usize::MAX).events(&found(&[(name, service)]))),
             [""; 0]
-        );
-    }
-
-    #[test]
-    fn strings_of_a_txt_record_are_keys_and_values() {
-        let record = b"\x06path=/\x06duplex\x00\x06Path=2\x02=x\x03a==\x04\xffk=1\x09short";
-        let read: Vec<(String, Option<Vec<u8>>)> = strings(record)
-            .into_iter()
-            .map(|txt| (txt.key, txt.value))
-            .collect();
-        let of = |key: &str, value: Option<&[u8]>| (key.to_owned(), value.map(<[u8]>::to_vec));
-        assert_eq!(
-            read,
-            [
-                of("path", Some(b"/")),
-                of("duplex", None),
-                of("", Some(b"x")),
-                of("a", Some(b"=")),
-            ]
         );
     }
 }

@@ -8,15 +8,8 @@ use super::{
     plan::Tracker,
     service::{self, device_from_service},
 };
-use crate::{
-    discovery::mdns::{
-        cache,
-        link::{Family, Link},
-        querier::{Found, Packet, Querier},
-        query,
-    },
-    model::device::DeviceSet,
-};
+use crate::model::device::DeviceSet;
+use petiole_mdns::{Change, Family, Found, Link, Packet, Querier};
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -28,9 +21,6 @@ pub const TXT_KEYS_MAX: usize = super::environment::KEYS_MAX;
 pub const TXT_BYTES_MAX: usize = super::environment::BYTES_MAX;
 pub const SERVICES_MAX: usize = budget::SERVICES_MAX;
 pub const STEPS_MAX: usize = super::super::matcher::STEPS_MAX;
-pub const RECORDS_MAX: usize = cache::RECORDS_MAX;
-pub const RECORD_BYTES_MAX: usize = cache::BYTES_MAX;
-pub const PACKET_MAX: usize = query::PACKET_MAX;
 
 const LINK: u32 = 2;
 const SUBSCRIPTION: u64 = 1;
@@ -147,7 +137,7 @@ impl Discovery {
 
     pub fn turn(&mut self, now: Duration) -> Turn {
         let turn = self.querier.turn(now);
-        for (_, name, service) in turn.changes {
+        for Change { name, service, .. } in turn.changes {
             match service {
                 Some(service) => self.found.services.insert(name, service),
                 None => self.found.services.remove(&name),

@@ -1,7 +1,7 @@
 //! Finds services that announce themselves by mDNS and DNS-SD (Bonjour, Avahi, zeroconf): cameras, printers, brokers,
 //! hubs.
 //!
-//! This file connects the parts: `plan` decides, and the querier of the process, in `discovery::mdns`, uses the
+//! This file connects the parts: `plan` decides, and the querier of the process, of the crate `petiole-mdns`, uses the
 //! network.
 mod address;
 mod budget;
@@ -15,19 +15,16 @@ mod plan;
 mod service;
 mod tracked;
 
-use super::super::{
-    DetailsError, Discovery, DiscoveryError, DiscoveryHandler,
-    mdns::{
-        process::{Mdns, Subscription},
-        querier::Found,
-    },
-    turns::Turns,
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use crate::{
+    model::device::{DeviceId, DeviceSet, Scope},
+    telemetry::metrics,
 };
-use crate::model::device::{DeviceId, DeviceSet, Scope};
 use budget::AllBytes;
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
+use petiole_mdns::{Found, Mdns, Subscription};
 use plan::Tracker;
 use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
@@ -44,7 +41,7 @@ pub struct Zeroconf {
 impl Default for Zeroconf {
     fn default() -> Self {
         Self {
-            mdns: Mdns::default(),
+            mdns: Mdns::observed(|counts| metrics().mdns.count(counts)),
             turns: Turns::new(1),
             bytes: AllBytes::default(),
         }

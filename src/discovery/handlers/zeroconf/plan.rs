@@ -4,7 +4,6 @@
 //! is complete, and some services change without end. The published set changes rarely, and is correct nevertheless.
 //! The querier decides whether a service is still present.
 use super::{
-    super::super::mdns::querier::LeftOut,
     address::{Address, Reach},
     budget::{AllBytes, Known, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
@@ -13,6 +12,7 @@ use super::{
     tracked::Tracked,
 };
 use crate::model::device::{DeviceId, DeviceSet};
+use petiole_mdns::LeftOut;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The time within which the address families and TXT records of one service arrive.
