@@ -4,6 +4,7 @@
 //! (`pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go`).
 use super::{
     inputs::{Inputs, Published},
+    list_turns::ListTurns,
     plan,
     registrar::Registrar,
     server::Accepted,
@@ -14,12 +15,14 @@ use crate::{
     backoff::Backoff,
     files,
     model::slot_table::Resource,
-    proto::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
     telemetry::metrics::{Registration, metrics},
-    uds,
 };
 use anyhow::{Context as _, anyhow};
 use futures::{Stream, StreamExt as _};
+use petiole_kubelet_api::{
+    device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
+    uds,
+};
 use std::{
     io,
     path::PathBuf,
@@ -54,6 +57,8 @@ pub(super) struct Plugin {
     pub(super) published: Published,
     pub(super) registrar: Arc<Registrar>,
     pub(super) server: mpsc::Sender<Accepted>,
+    pub(super) turns: ListTurns,
+    pub(super) namespace: String,
     pub(super) offered: Offered,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
@@ -121,6 +126,8 @@ impl Plugin {
         let streams = watch::Sender::new(Streams::default());
         let served = Arc::new(Served {
             resource: self.offered.resource.clone(),
+            namespace: self.namespace.clone(),
+            turns: self.turns.clone(),
             slots: self.slots.clone(),
             streams: streams.clone(),
             closing,
