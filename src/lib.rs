@@ -52,7 +52,7 @@
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
-//! The mDNS querier knows nothing of Petiole and is a crate of its own, `petiole-mdns`.
+//! What knows nothing of Petiole is in `crates/`: the mDNS querier, and the kubelet's APIs with their sockets.
 //!
 //! [`agent`], [`controller`] and [`kubelet`] never import each other. They communicate over the protocols of Kubernetes. Every decision is in a file named
 //! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
@@ -88,5 +88,4 @@ pub mod store;
 pub mod supervisor;
 pub mod telemetry;
 pub mod tidy;
-pub mod uds;
 pub mod yaml;

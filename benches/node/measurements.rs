@@ -6,8 +6,8 @@ use super::{
     report::{Row, Unit},
 };
 use futures::future::LocalBoxFuture;
-use petiole::{
-    proto::device_plugin::{
+use petiole_kubelet_api::{
+    device_plugin::{
         AllocateRequest, ContainerAllocateRequest, device_plugin_client::DevicePluginClient,
     },
     uds,

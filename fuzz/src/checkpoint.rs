@@ -4,12 +4,11 @@ use petiole::{
     agent::fuzzing::uses,
     kubelet::fuzzing::checkpoint_again,
     model::{
-        checkpoint::{self, Data, Entry},
-        instance_name::InstanceKey,
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         slot_table::{ObservedSlots, Precedence, SlotTable},
     },
 };
+use petiole_kubelet_api::checkpoint::{self, Data, Entry};
 use std::collections::BTreeMap;
 
 const PREFIX: &str = "akri.sh";

@@ -1,5 +1,5 @@
 //! The adapter in front of h2: header blocks (RFC 7541) and whole connections (RFC 9113).
-use petiole::uds::fuzzing::{MOST_HELD, rewritten, with_legal_authority};
+use petiole_kubelet_api::uds::fuzzing::{MOST_HELD, rewritten, with_legal_authority};
 
 const PREFACE_LEN: usize = 24;
 const FRAME_HEADER_LEN: usize = 9;

@@ -16,12 +16,12 @@ use super::{
 };
 use crate::{
     model::{
-        checkpoint::{self, FILE},
         resource_name::{ResourceName, ResourcePrefixes},
         slot_table::Held,
     },
     telemetry::metrics,
 };
+use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
 pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Unreadable};
 use std::{

@@ -3,9 +3,9 @@ use super::{
     settings::Settings,
     values::{IdsByPlugin, IdsByResource, PodList},
 };
-use crate::{
-    model::{names::ObjectKey, plugin_name::PluginName, resource_name::ResourcePrefixes},
-    proto::pod_resources::{
+use crate::model::{names::ObjectKey, plugin_name::PluginName, resource_name::ResourcePrefixes};
+use petiole_kubelet_api::{
+    pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
         pod_resources_lister_client::PodResourcesListerClient,
     },

@@ -8,9 +8,9 @@ use super::{
     rate_limit::Bucket,
     waits::serve_until,
 };
-use crate::{
-    files,
-    proto::pod_resources::{
+use crate::files;
+use petiole_kubelet_api::{
+    pod_resources::{
         AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
         ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
         ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,

@@ -14,7 +14,7 @@ use super::{
     view::{self, PluginView},
     waits::serve_until,
 };
-use crate::{telemetry::metrics::CONTENT_TYPE, uds};
+use crate::telemetry::metrics::CONTENT_TYPE;
 use axum::{
     Json, Router,
     extract::{Path, State},
@@ -26,6 +26,7 @@ use k8s_openapi::{
     List,
     api::core::v1::{Node, Pod},
 };
+use petiole_kubelet_api::uds;
 use std::{io, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

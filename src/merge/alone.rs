@@ -70,18 +70,6 @@ pub(crate) enum Step {
     },
 }
 
-impl Step {
-    pub(crate) fn key(&self) -> InstanceKey {
-        match self {
-            Self::Create(new) => {
-                let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
-                InstanceKey::new(namespace, new.metadata.name.as_deref().unwrap_or_default())
-            }
-            Self::Change(key, ..) | Self::Delete { key, .. } => key.clone(),
-        }
-    }
-}
-
 impl Alone<'_> {
     /// Returns what the node's reports make of the Instances, and the Configurations with a device that has no name left.
     pub(crate) fn steps(

@@ -1,7 +1,6 @@
 //! Defines the plain values of the project and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
 pub mod budget;
-pub mod checkpoint;
 pub mod container_edits;
 pub mod device;
 pub mod hidden;

@@ -124,7 +124,8 @@ fn reaches(graph: &BTreeMap<&str, BTreeSet<&str>>, start: &str, end: &str) -> bo
 #[test]
 fn the_files_of_a_folder_have_no_cycles_and_no_imports_from_their_parent() {
     let by_crate: Vec<_> = crates().iter().map(|sources| imports(sources)).collect();
-    assert!(by_crate.len() > 1 && by_crate.iter().all(|imports| imports.len() > 10));
+    assert!(by_crate.len() > 1 && by_crate[0].len() > 100);
+    assert!(by_crate.iter().all(|imports| !imports.is_empty()));
     let cyclic: Vec<String> = by_crate.iter().flat_map(cyclic).collect();
     let parents: Vec<String> = by_crate.iter().flat_map(imported_by_children).collect();
     let mut messages = beyond("files in a cycle", &cyclic, &[]);

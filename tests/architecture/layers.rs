@@ -26,7 +26,6 @@ const BASE: &[(&str, &[&str])] = &[
     ("screen", &[]),
     ("supervisor", &[]),
     ("telemetry", &["model"]),
-    ("uds", &["files"]),
     ("yaml", &[]),
 ];
 /// Layers of values, which import nothing of `BASE`.
@@ -36,7 +35,6 @@ const EFFECTS: &[&str] = &[
     "crate::cluster",
     "crate::files",
     "crate::folder_watch",
-    "crate::uds",
     "fastrand",
     "futures",
     "kube::Api",
@@ -47,6 +45,7 @@ const EFFECTS: &[&str] = &[
     "mdns_sd::ServiceDaemon",
     "nix",
     "notify",
+    "petiole_kubelet_api::uds",
     "petiole_mdns::Mdns",
     "std::env",
     "std::fs",
@@ -80,8 +79,8 @@ const EFFECTFUL_WORDS: &[&str] = &[
 /// Modules that import no layer but the listed parts of it. The kubelet is a product of its own and could be a crate.
 const FENCED: &[(&str, &[&str])] = &[(
     "kubelet",
-    // The format of the checkpoint, which the agent reads, and the count in a Quantity.
-    &["model::checkpoint", "model::node_resources"],
+    // The count in a Quantity.
+    &["model::node_resources"],
 )];
 
 /// Returns whether `path` is `parent` or below it.
@@ -199,8 +198,8 @@ fn every_permission_is_used() {
 fn a_permission_that_nobody_uses_is_reported() {
     let unused = unused_permissions(&[Source::new("pace.rs", "use crate::backoff::Backoff;")]);
     assert!(!unused.contains(&"pace may import backoff, and does not".to_owned()));
-    assert!(unused.contains(&"uds may import files, and does not".to_owned()));
-    let fenced = "kubelet may import model::checkpoint, and does not".to_owned();
+    assert!(unused.contains(&"folder_watch may import files, and does not".to_owned()));
+    let fenced = "kubelet may import model::node_resources, and does not".to_owned();
     assert!(unused.contains(&fenced));
 }
 
@@ -219,7 +218,7 @@ fn the_kubelet_imports_no_domain_layer() {
     ] {
         assert_eq!(faults_of("kubelet/mod.rs", text), [fault]);
     }
-    let allowed = "use crate::{files, kubelet::view, model::checkpoint::FILE};";
+    let allowed = "use crate::{files, kubelet::view, model::node_resources::count};";
     assert_eq!(faults_of("kubelet/mod.rs", allowed), [""; 0]);
 }
 
@@ -243,11 +242,11 @@ fn an_import_against_the_direction_is_caught_however_it_is_written() {
         assert_eq!(found[0], "agent imports kubelet", "{text}");
     }
     assert_eq!(
-        faults_of("model/slot.rs", "use crate::{api::names, uds};"),
+        faults_of("model/slot.rs", "use crate::{api::names, files};"),
         [
             "model imports api",
-            "model imports uds",
-            "crate::uds in a pure file"
+            "model imports files",
+            "crate::files in a pure file"
         ]
     );
     assert_eq!(

@@ -93,7 +93,7 @@ printed() { # SERVICE TEXT: a whole line of what its broker printed, since it wa
 }
 
 ask_kubelet() { # METHOD of the pod resources API
-  (cluster on edge grpcurl -plaintext -unix -import-path "$E2E/../../proto" -proto podresources_v1.proto \
+  (cluster on edge grpcurl -plaintext -unix -import-path "$E2E/../../crates/petiole-kubelet-api/proto" -proto podresources_v1.proto \
     /var/lib/kubelet/pod-resources/kubelet.sock "v1.PodResourcesLister/$1")
 }
 

@@ -2,13 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::{FakePlugin, Node, Options, devices, eventually};
-use petiole::{
-    proto::{
-        device_plugin::{NumaNode, TopologyInfo},
-        pod_resources::{
-            AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
-            pod_resources_lister_client::PodResourcesListerClient,
-        },
+use petiole_kubelet_api::{
+    device_plugin::{NumaNode, TopologyInfo},
+    pod_resources::{
+        AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest,
+        pod_resources_lister_client::PodResourcesListerClient,
     },
     uds,
 };

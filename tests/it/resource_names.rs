@@ -4,9 +4,9 @@
 
 use crate::support::node::{TestNode, instance_name};
 use crate::support::raw_plugin::{Behaviour, RawPlugin};
-use petiole::{
-    model::device,
-    proto::device_plugin::{
+use petiole::model::device;
+use petiole_kubelet_api::{
+    device_plugin::{
         Device, DevicePluginOptions, HEALTHY, ListAndWatchResponse, RegisterRequest, VERSION,
         registration_client::RegistrationClient,
     },

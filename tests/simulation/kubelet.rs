@@ -7,11 +7,8 @@
 //! are known. It drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint,
 //! and every plugin must register again.
 use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
-use crate::{
-    agent::values::Slot,
-    model::slot::SlotId,
-    proto::pod_resources::{ContainerDevices, ContainerResources, PodResources},
-};
+use crate::{agent::values::Slot, model::slot::SlotId};
+use petiole_kubelet_api::pod_resources::{ContainerDevices, ContainerResources, PodResources};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,

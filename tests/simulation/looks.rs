@@ -15,13 +15,15 @@ use crate::{
         slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
     },
     model::{
-        checkpoint::{Data, Entry, encoded},
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
         resource_name::ResourcePrefixes,
         slot_table::{Held, Use},
     },
-    proto::device_plugin::ContainerAllocateResponse,
+};
+use petiole_kubelet_api::{
+    checkpoint::{Data, Entry, encoded},
+    device_plugin::ContainerAllocateResponse,
 };
 use prost::Message as _;
 use std::{collections::BTreeMap, rc::Rc, time::Duration};

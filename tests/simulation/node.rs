@@ -16,8 +16,8 @@ use super::{
 use crate::{
     agent::values::Slot,
     model::{resource_name::ResourceName, slot::SlotId},
-    proto::pod_resources::PodResources,
 };
+use petiole_kubelet_api::pod_resources::PodResources;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,

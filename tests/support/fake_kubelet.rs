@@ -1,16 +1,14 @@
 //! Fakes the two services of a kubelet that plugins use. Tests control them.
-use petiole::{
-    proto::{
-        device_plugin::{
-            Empty, RegisterRequest,
-            registration_server::{Registration, RegistrationServer},
-        },
-        pod_resources::{
-            AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
-            ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
-            ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
-            pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
-        },
+use petiole_kubelet_api::{
+    device_plugin::{
+        Empty, RegisterRequest,
+        registration_server::{Registration, RegistrationServer},
+    },
+    pod_resources::{
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+        ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse,
+        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+        pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
     },
     uds,
 };

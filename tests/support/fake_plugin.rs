@@ -5,9 +5,9 @@
     reason = "a test support file: each test uses a part of it"
 )]
 use futures::{Stream, StreamExt as _};
-use petiole::{
-    kubelet::{self, Settings, client::Client},
-    proto::device_plugin::{
+use petiole::kubelet::{self, Settings, client::Client};
+use petiole_kubelet_api::{
+    device_plugin::{
         AllocateRequest, AllocateResponse, ContainerAllocateResponse,
         ContainerPreferredAllocationResponse, Device, DevicePluginOptions, Empty, HEALTHY,
         ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse,

@@ -1,14 +1,12 @@
 //! A discovery handler as it would be another process: it serves Akri's protocol on a socket, or on a port, and registers.
 use futures::StreamExt as _;
-use petiole::{
-    proto::discovery::{
-        Device, DeviceList, DiscoverRequest, RegisterDiscoveryHandlerRequest,
-        discovery_handler_server::{DiscoveryHandler, DiscoveryHandlerServer},
-        register_discovery_handler_request::EndpointType,
-        registration_client::RegistrationClient,
-    },
-    uds,
+use petiole::proto::discovery::{
+    Device, DeviceList, DiscoverRequest, RegisterDiscoveryHandlerRequest,
+    discovery_handler_server::{DiscoveryHandler, DiscoveryHandlerServer},
+    register_discovery_handler_request::EndpointType,
+    registration_client::RegistrationClient,
 };
+use petiole_kubelet_api::uds;
 use std::{
     collections::BTreeMap,
     future::{pending, ready},

@@ -62,7 +62,7 @@ impl RawPlugin {
     }
 
     async fn run(self: Arc<Self>, socket: &Path, ready: std::sync::mpsc::Sender<()>) {
-        let incoming = petiole::uds::bind(socket).unwrap();
+        let incoming = petiole_kubelet_api::uds::bind(socket).unwrap();
         ready.send(()).unwrap();
         let plugin = self.clone();
         let router = Router::new().fallback(move |request: Request<Body>| {

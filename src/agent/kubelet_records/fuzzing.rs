@@ -2,8 +2,9 @@
 use super::plan::{self, Checkpoint, KubeletRecords};
 use crate::{
     agent::values::PodList,
-    model::{checkpoint::Data, resource_name::ResourcePrefixes, slot_table::Use},
+    model::{resource_name::ResourcePrefixes, slot_table::Use},
 };
+use petiole_kubelet_api::checkpoint::Data;
 
 /// Returns the uses of the resources with these prefixes, by a checkpoint that the kubelet has just written.
 pub fn uses(data: Data, prefixes: &ResourcePrefixes) -> Vec<Use> {

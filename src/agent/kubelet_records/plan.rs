@@ -5,15 +5,14 @@ use crate::{
         values::{IdsByPlugin, IdsByResource, PodList},
     },
     model::{
-        checkpoint,
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
         slot::{ListedId, SlotId},
         slot_table::{Held, Use},
     },
-    proto::device_plugin::ContainerAllocateResponse,
 };
+use petiole_kubelet_api::{checkpoint, device_plugin::ContainerAllocateResponse};
 use prost::Message as _;
 use std::{
     collections::{BTreeMap, BTreeSet},

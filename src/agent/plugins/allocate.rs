@@ -10,16 +10,15 @@ use crate::{
     model::{
         container_edits::Given,
         device::Device,
-        instance_name::InstanceKey,
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
         typed_names::ConfigurationKey,
     },
-    proto::device_plugin::ContainerAllocateResponse,
     store::About,
     telemetry::metrics,
 };
+use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -1,13 +1,11 @@
 //! Converts what a container gets to the kubelet's format. Pure.
 use super::denied::Denied;
-use crate::{
-    model::{
-        budget::text_bytes,
-        container_edits::{ContainerEdits, Given},
-        limits,
-    },
-    proto::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount},
+use crate::model::{
+    budget::text_bytes,
+    container_edits::{ContainerEdits, Given},
+    limits,
 };
+use petiole_kubelet_api::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount};
 use prost::Message as _;
 use std::collections::BTreeMap;
 

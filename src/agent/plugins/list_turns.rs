@@ -3,7 +3,8 @@
 //! For each list a kubelet copies all slots and all answers of `Allocate` that it keeps, and only then waits until the
 //! copies of other lists are written (devicemanager/manager.go: `writeCheckpoint`). Lists that come faster than it writes
 //! take many times the memory of its checkpoint: 1,000 resources at once took 7 GB beside Pods with large environments.
-use crate::{agent::values::Listed, model::checkpoint};
+use crate::agent::values::Listed;
+use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, VecDeque},
     fs,
@@ -59,7 +60,7 @@ pub(super) async fn run(
     listed: watch::Receiver<Listed>,
     mut requests: mpsc::Receiver<Waiting>,
 ) {
-    let checkpoint = folder.join(checkpoint::FILE);
+    let checkpoint = folder.join(FILE);
     let mut queue = Queue::default();
     let mut next = rested(Instant::now());
     loop {
@@ -172,7 +173,7 @@ mod tests {
     async fn lists_go_as_fast_as_the_kubelet_writes_what_they_make_it_write() {
         let folder = tempfile::tempdir().unwrap();
         let megabyte = vec![b' '; 1 << 20];
-        fs::write(folder.path().join(checkpoint::FILE), megabyte).unwrap();
+        fs::write(folder.path().join(FILE), megabyte).unwrap();
         let slot = crate::agent::values::Slot {
             id: "camera-0".to_owned(),
             is_healthy: true,

@@ -1,10 +1,10 @@
 //! Registers resources with the kubelet, all over one connection.
-use crate::{
-    agent::{kubelet_folder::KUBELET_SOCKET, values::KubeletSocket},
-    proto::device_plugin::{RegisterRequest, registration_client::RegistrationClient},
+use crate::agent::{kubelet_folder::KUBELET_SOCKET, values::KubeletSocket};
+use anyhow::Context as _;
+use petiole_kubelet_api::{
+    device_plugin::{RegisterRequest, registration_client::RegistrationClient},
     uds,
 };
-use anyhow::Context as _;
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},

@@ -15,12 +15,14 @@ use crate::{
     backoff::Backoff,
     files,
     model::slot_table::Resource,
-    proto::device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
     telemetry::metrics::{Registration, metrics},
-    uds,
 };
 use anyhow::{Context as _, anyhow};
 use futures::{Stream, StreamExt as _};
+use petiole_kubelet_api::{
+    device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
+    uds,
+};
 use std::{
     io,
     path::PathBuf,

@@ -4,11 +4,10 @@ use super::{
     allocate::Allocator,
     service::{Served, Service},
 };
-use crate::{
-    proto::{DESCRIPTORS, device_plugin::device_plugin_server::DevicePluginServer},
-    uds,
-};
 use futures::StreamExt as _;
+use petiole_kubelet_api::{
+    DESCRIPTORS, device_plugin::device_plugin_server::DevicePluginServer, uds,
+};
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

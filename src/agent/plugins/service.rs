@@ -1,17 +1,14 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
 use super::{allocate::Allocator, list_turns::ListTurns};
-use crate::{
-    agent::values::Slot,
-    model::slot_table::Resource,
-    proto::device_plugin::{
-        AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,
-        DevicePluginOptions, Empty, HEALTHY, ListAndWatchResponse, PreStartContainerRequest,
-        PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
-        UNHEALTHY, device_plugin_server::DevicePlugin,
-    },
-};
+use crate::{agent::values::Slot, model::slot_table::Resource};
 use futures::{Stream, StreamExt as _, stream::unfold};
+use petiole_kubelet_api::device_plugin::{
+    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,
+    DevicePluginOptions, Empty, HEALTHY, ListAndWatchResponse, PreStartContainerRequest,
+    PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse, UNHEALTHY,
+    device_plugin_server::DevicePlugin,
+};
 use std::{collections::BTreeSet, pin::Pin, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

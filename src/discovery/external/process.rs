@@ -10,9 +10,9 @@ use crate::{
         DeviceList, DiscoverRequest,
         discovery_handler_server::{self, DiscoveryHandlerServer},
     },
-    uds,
 };
 use futures::{Stream, future::BoxFuture, stream::unfold};
+use petiole_kubelet_api::uds;
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},

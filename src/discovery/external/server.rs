@@ -10,9 +10,9 @@ use crate::{
         Empty, RegisterDiscoveryHandlerRequest,
         registration_server::{self, RegistrationServer},
     },
-    uds,
 };
 use nix::unistd::geteuid;
+use petiole_kubelet_api::uds;
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},

@@ -14,8 +14,8 @@ use crate::{
     proto::discovery::{
         ByteData, DeviceList, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
     },
-    uds,
 };
+use petiole_kubelet_api::uds;
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,

@@ -1,9 +1,9 @@
-//! Converts the inventory to the checkpoint and back, in the format of [`crate::model::checkpoint`]. Pure;
+//! Converts the inventory to the checkpoint and back, in the format of [`petiole_kubelet_api::checkpoint`]. Pure;
 //! `checkpoint_file.rs` reads and writes the file.
 use super::inventory::{Claim, Holder, Inventory};
-use crate::{
-    model::checkpoint::{Data, Entry, Error, encoded, verified, written},
-    proto::device_plugin::ContainerAllocateResponse,
+use petiole_kubelet_api::{
+    checkpoint::{Data, Entry, Error, encoded, verified, written},
+    device_plugin::ContainerAllocateResponse,
 };
 use prost::Message as _;
 use std::{
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_go_writes() {
-        use crate::proto::device_plugin::{Device, HEALTHY};
+        use petiole_kubelet_api::device_plugin::{Device, HEALTHY};
         let mut inventory = inventory_of(read(SAMPLE.as_bytes()).unwrap());
         let endpoint = super::super::inventory::Endpoint {
             socket: "x".into(),

@@ -5,9 +5,8 @@ use super::{
     endpoint::Plugin,
     inventory::Inventory,
 };
-use crate::{
-    backoff::Backoff, files, kubelet::waits::sleep_until_or_never, model::checkpoint::FILE,
-};
+use crate::{backoff::Backoff, files, kubelet::waits::sleep_until_or_never};
+use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -1,5 +1,5 @@
 //! Merges the answers of the plugins of a container's resources. Pure.
-use crate::proto::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
+use petiole_kubelet_api::device_plugin::{ContainerAllocateResponse, DeviceSpec, Mount};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ mod tests {
                 .iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect(),
-            cdi_devices: vec![crate::proto::device_plugin::CdiDevice {
+            cdi_devices: vec![petiole_kubelet_api::device_plugin::CdiDevice {
                 name: cdi.to_owned(),
             }],
             ..Default::default()

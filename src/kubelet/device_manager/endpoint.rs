@@ -1,7 +1,7 @@
 //! Calls one device plugin. The error texts are the Go kubelet's.
-use crate::{
-    kubelet::{go_errors, settings::CallLimits},
-    proto::device_plugin::{
+use crate::kubelet::{go_errors, settings::CallLimits};
+use petiole_kubelet_api::{
+    device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
         ContainerPreferredAllocationRequest, DevicePluginOptions, Empty, ListAndWatchResponse,
         PreStartContainerRequest, PreferredAllocationRequest,

@@ -1,6 +1,6 @@
 //! Holds the table of the device manager: resources, their devices and health, the holders of devices, and the state of
 //! plugins. Pure: time comes in as the uptime of the kubelet, and `C` is the client of a plugin.
-use crate::proto::device_plugin::{
+use petiole_kubelet_api::device_plugin::{
     ContainerAllocateResponse, Device as ListedDevice, DevicePluginOptions, HEALTHY,
 };
 use std::{

@@ -16,10 +16,10 @@ use crate::{
         settings::{CallLimits, Settings},
         waits::sleep_until_or_never,
     },
-    proto::device_plugin::VERSION,
     supervisor::Supervisor,
 };
 use futures::future::BoxFuture;
+use petiole_kubelet_api::device_plugin::VERSION;
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},

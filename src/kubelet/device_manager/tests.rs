@@ -3,7 +3,7 @@ use super::{
     inventory::{Claim, Endpoint, Holder, Inventory},
     plan::{Choice, Refusal, Request, Reuse, choose},
 };
-use crate::proto::device_plugin::{
+use petiole_kubelet_api::device_plugin::{
     ContainerAllocateResponse, Device, DevicePluginOptions, HEALTHY, UNHEALTHY,
 };
 use proptest::prelude::*;

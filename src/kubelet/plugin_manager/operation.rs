@@ -4,9 +4,9 @@ use super::{
     plugin::{DEVICE_PLUGIN, Handlers, PluginInfo, Registered, Request},
     report::Refusal,
 };
-use crate::{
-    kubelet::go_errors,
-    proto::plugin_registration::{
+use crate::kubelet::go_errors;
+use petiole_kubelet_api::{
+    plugin_registration::{
         InfoRequest, PluginInfo as Introduction, RegistrationStatus,
         registration_client::RegistrationClient,
     },

@@ -1,9 +1,8 @@
 //! Serves the Registration service on `device-plugins/kubelet.sock`, and prepares its folder.
 use super::plugin::Request;
-use crate::{
-    files,
-    kubelet::waits::serve_until,
-    proto::device_plugin::{
+use crate::{files, kubelet::waits::serve_until};
+use petiole_kubelet_api::{
+    device_plugin::{
         Empty, RegisterRequest,
         registration_server::{Registration, RegistrationServer},
     },

@@ -4,7 +4,6 @@ use super::{
     record::{ContainerRecord, Ended, Phase, PodRecord, State},
 };
 use crate::kubelet::device_manager::inventory::{Holder, Inventory};
-use crate::proto::device_plugin::{HEALTHY, UNHEALTHY};
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
@@ -12,6 +11,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use petiole_kubelet_api::device_plugin::{HEALTHY, UNHEALTHY};
 
 /// The annotation with the plugins' answers for a container, as JSON: mounts, device nodes, CDI names and annotations.
 /// This kubelet only records them.

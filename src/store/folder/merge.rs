@@ -12,7 +12,7 @@ use crate::{
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::info;
 
 impl Inner {
     /// Takes over the reports. Returns what they make of the Instances.
@@ -46,11 +46,7 @@ impl Inner {
         let mut instances = Instances::clone(&self.instances.borrow());
         let mut outcome = Ok(());
         for step in steps {
-            let key = step.key();
-            if let Err(e) = self.carry_out_one(&mut instances, step) {
-                warn!(instance = %key, "the Instance cannot be written, and is tried again: {e}");
-                outcome = Err(e);
-            }
+            outcome = outcome.and(self.carry_out_one(&mut instances, step));
         }
         self.publish(instances);
         outcome

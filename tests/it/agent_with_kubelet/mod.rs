@@ -13,9 +13,7 @@ use crate::support::{
     node::{PATIENCE, TestNode, instance_name, request},
     test_handler::{device, with},
 };
-use petiole::{
-    model::device::{Device, DeviceNode, Mount},
-    proto::device_plugin::Empty,
-};
+use petiole::model::device::{Device, DeviceNode, Mount};
+use petiole_kubelet_api::device_plugin::Empty;
 use std::{fs, time::Duration};
 use tokio::time::{Instant, sleep, timeout};

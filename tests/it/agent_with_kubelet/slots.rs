@@ -2,12 +2,10 @@
 use super::*;
 use petiole::{
     api::{instance::Instance, reason::Reason},
-    model::{
-        checkpoint::{self, Data, Entry},
-        instance_name::InstanceKey,
-    },
+    model::instance_name::InstanceKey,
     store::About,
 };
+use petiole_kubelet_api::checkpoint::{self, Data, Entry};
 
 /// The interval between two looks. It is short, so that a slot without a holder is released soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(300);

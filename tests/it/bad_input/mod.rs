@@ -10,9 +10,9 @@ use crate::support::{
     node::{PATIENCE, TestNode, instance_name},
     test_handler::device,
 };
-use petiole::{
-    model::device::Device,
-    proto::device_plugin::{RegisterRequest, VERSION, registration_client::RegistrationClient},
+use petiole::model::device::Device;
+use petiole_kubelet_api::{
+    device_plugin::{RegisterRequest, VERSION, registration_client::RegistrationClient},
     uds,
 };
 use std::{fs, time::Duration};

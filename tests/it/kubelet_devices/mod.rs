@@ -5,9 +5,9 @@ mod pods;
 mod registration;
 
 use crate::support::fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually};
-use petiole::{
-    kubelet::client::PluginState,
-    proto::pod_resources::{
+use petiole::kubelet::client::PluginState;
+use petiole_kubelet_api::{
+    pod_resources::{
         AllocatableResourcesRequest, GetPodResourcesRequest, ListPodResourcesRequest,
         pod_resources_lister_client::PodResourcesListerClient,
     },

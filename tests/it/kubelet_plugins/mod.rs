@@ -12,18 +12,16 @@ use crate::support::raw_plugin::{
     RawPlugin,
 };
 use futures::future::select;
-use petiole::{
-    kubelet::{
-        CallLimits, Settings,
-        client::{CsiView, PluginState, PluginView},
+use petiole::kubelet::{
+    CallLimits, Settings,
+    client::{CsiView, PluginState, PluginView},
+};
+use petiole_kubelet_api::{
+    csi::NodeGetInfoResponse,
+    device_plugin::{
+        AllocateResponse, ContainerAllocateResponse, DevicePluginOptions, ListAndWatchResponse,
     },
-    proto::{
-        csi::NodeGetInfoResponse,
-        device_plugin::{
-            AllocateResponse, ContainerAllocateResponse, DevicePluginOptions, ListAndWatchResponse,
-        },
-        plugin_registration::{PluginInfo, RegistrationStatus},
-    },
+    plugin_registration::{PluginInfo, RegistrationStatus},
 };
 use prost::Message as _;
 use serde_json::json;

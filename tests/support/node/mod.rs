@@ -35,13 +35,15 @@ use petiole::{
         slot::SlotOwner,
         slot_table::SlotChange,
     },
-    proto::device_plugin::{
-        AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
-        device_plugin_client::DevicePluginClient,
-    },
     store::{
         Exchange, Store as _,
         folder::{self, FolderStore},
+    },
+};
+use petiole_kubelet_api::{
+    device_plugin::{
+        AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
+        device_plugin_client::DevicePluginClient,
     },
     uds,
 };

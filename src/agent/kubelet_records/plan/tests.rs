@@ -1,9 +1,6 @@
 use super::*;
-use crate::model::{
-    checkpoint::{self, Data, encoded},
-    instance_name::InstanceKey,
-    slot::SlotOwner,
-};
+use crate::model::{instance_name::InstanceKey, slot::SlotOwner};
+use petiole_kubelet_api::checkpoint::{self, Data, encoded};
 
 fn entries(data: Data, prefixes: &ResourcePrefixes) -> Vec<Entry> {
     let all = data.pod_device_entries.into_iter().flatten();

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     api::instance::InstanceStatus,
     controller::{
-        fixtures::{at, configuration, instance, key, node_devices, not_ready, off, ready, text},
+        fixtures::{at, configuration, instance, key, not_ready, off, ready, text},
         nodes::absent_node::Pods,
         world::NodeState,
     },
@@ -111,13 +111,6 @@ fn shared() -> Instance {
     )
 }
 
-/// The NodeDevices of `b`, as its agent makes them again after they were deleted.
-fn anew(n: i64) -> crate::api::node_devices::NodeDevices {
-    let mut object = node_devices("b", json!([]));
-    object.metadata.uid = Some(format!("uid-{n}"));
-    object
-}
-
 fn names_of(instance: &Instance) -> (Vec<&str>, Vec<&str>, Vec<&str>, Vec<&str>) {
     let status = instance.status.iter().flat_map(|status| &status.nodes);
     let labels = instance.metadata.labels.iter().flatten();
@@ -169,26 +162,6 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
             "{b:?}"
         );
     }
-}
-
-#[test]
-fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
-    let mut world = with_cam()
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = Memory::default();
-    let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned, 60);
-    assert_ne!(*world.instances[&key("cam-1")], shared());
-    let joined = world.clone().with_instance(shared());
-    let joined = joined.with_node_devices(anew(61));
-    for seconds in [61, 300, 9_000] {
-        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
-    }
-    // Not ready again: another time.
-    let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
-    assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
-    assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 2);
 }
 
 #[test]

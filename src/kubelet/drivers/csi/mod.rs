@@ -2,15 +2,15 @@
 //! does it. No volume is mounted.
 mod plan;
 
-use crate::{
-    kubelet::{
-        go_errors,
-        plugin_manager::plugin::{PluginHandler, PluginInfo},
-    },
-    proto::csi::{NodeGetInfoRequest, node_client::NodeClient},
-    uds,
+use crate::kubelet::{
+    go_errors,
+    plugin_manager::plugin::{PluginHandler, PluginInfo},
 };
 use futures::future::BoxFuture;
+use petiole_kubelet_api::{
+    csi::{NodeGetInfoRequest, node_client::NodeClient},
+    uds,
+};
 use plan::Version;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};

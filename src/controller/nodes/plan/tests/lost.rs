@@ -3,6 +3,7 @@ mod histories;
 mod reports;
 
 use super::*;
+use crate::{api::node_devices::NodeDevices, controller::fixtures::node_devices};
 
 /// `cam-1` with nodes `a`, which is ready, and `b`.
 fn with_b(b: Option<NodeState>) -> World {
@@ -11,6 +12,13 @@ fn with_b(b: Option<NodeState>) -> World {
         .with_instance(shared());
     Arc::make_mut(&mut world.nodes).extend(b.map(|b| ("b".into(), Arc::new(b))));
     world
+}
+
+/// The NodeDevices of `b`, as its agent makes them again after they were deleted.
+fn anew(n: i64) -> NodeDevices {
+    let mut object = node_devices("b", json!([]));
+    object.metadata.uid = Some(format!("uid-{n}"));
+    object
 }
 
 fn releasing_after(seconds: i64) -> Configuration {
@@ -122,6 +130,26 @@ fn a_node_that_is_marked_as_shut_down_has_its_slots_taken_at_once_unless_it_is_r
     };
     let back = with_b(Some(back)).with_configuration(never);
     assert_eq!(looked(&back, &mut Memory::default(), 9_000).actions, []);
+}
+
+#[test]
+fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
+    let mut world = with_cam()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = Memory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned, 60);
+    assert_ne!(*world.instances[&key("cam-1")], shared());
+    let joined = world.clone().with_instance(shared());
+    let joined = joined.with_node_devices(anew(61));
+    for seconds in [61, 300, 9_000] {
+        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
+    }
+    // Not ready again: another time.
+    let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
+    assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
+    assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 2);
 }
 
 #[test]

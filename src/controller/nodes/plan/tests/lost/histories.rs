@@ -24,11 +24,11 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The NodeDevices of `b`, which sees the device.
-fn report(made: i64) -> crate::api::node_devices::NodeDevices {
+fn report(made: i64) -> NodeDevices {
     let seen = json!([{ "instance": "cam-1" }]);
     let view =
         json!([{ "namespace": "default", "name": "cam", "complete": true, "devices": seen }]);
-    crate::api::node_devices::NodeDevices {
+    NodeDevices {
         spec: node_devices("b", view).spec,
         ..anew(made)
     }

@@ -5,6 +5,7 @@ use super::{header_block, rewriter::Rewriter};
 /// The output of the adapter for one connection.
 #[derive(Debug)]
 pub struct Rewritten {
+    /// The bytes that the server reads.
     pub bytes: Vec<u8>,
     /// The most bytes that were held back at one time.
     pub held: usize,

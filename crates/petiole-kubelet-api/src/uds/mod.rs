@@ -6,7 +6,6 @@ pub mod fuzzing;
 mod header_block;
 mod rewriter;
 
-use crate::files;
 use authority::LegalAuthority;
 use futures::{Stream, StreamExt as _};
 use hyper_util::rt::TokioIo;
@@ -29,18 +28,18 @@ use tower::Service;
 pub const PATH_LIMIT: usize = 107;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The time for which a TCP connection may be silent before the other machine is asked whether it is there.
-#[cfg(feature = "external")]
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// The time for which a server may be silent before it gets a ping, and the time that it has to answer.
-#[cfg(feature = "external")]
 const PING_AFTER: Duration = Duration::from_secs(20);
-#[cfg(feature = "external")]
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that [`bind`] accepted. The client may be a Go program that dialled the bare path.
 pub type Connection<I = UdsConnectInfo> = LegalAuthority<UnixStream, I>;
 
-/// Listens at `path`, with access for the owner only. A stale socket is removed first.
+/// Listens at `path` for gRPC, with access for the owner only (mode 0600). A stale socket is removed first. The stream is for
+/// `serve_with_incoming` of tonic's server; after an error of one connection it goes on.
+///
+/// Fails if the path is longer than [`PATH_LIMIT`], or the socket cannot be made; the error names the path.
 pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>> + Send + use<>> {
     let listener = listener(path)?;
     let connections = UnixListenerStream::new(listener).then(async |accepted| {
@@ -54,7 +53,7 @@ pub fn bind(path: &Path) -> io::Result<impl Stream<Item = io::Result<Connection>
     Ok(connections)
 }
 
-/// Listens at `path` as [`bind`] does, for protocols other than gRPC.
+/// Listens at `path` as [`bind`] does, with the same errors, for protocols other than gRPC.
 pub fn listener(path: &Path) -> io::Result<UnixListener> {
     if path.as_os_str().len() > PATH_LIMIT {
         return Err(io::Error::new(
@@ -65,20 +64,22 @@ pub fn listener(path: &Path) -> io::Result<UnixListener> {
             ),
         ));
     }
-    let at = |e: io::Error| files::at(path, &e);
-    files::remove(path)?;
+    let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(e)),
+        Ok(()) | Err(_) => {}
+    }
     let listener = UnixListener::bind(path).map_err(at)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at)?;
     Ok(listener)
 }
 
-/// Connects a gRPC client to the server at `path`.
+/// Connects a gRPC client to the server at `path`. Fails if nothing listens there now.
 pub async fn dial(path: &Path) -> Result<Channel, tonic::transport::Error> {
     endpoint().connect_with_connector(connector(path)).await
 }
 
-/// Connects as [`dial`] does. Calls fail when the server is there and does not answer pings: its process hangs.
-#[cfg(feature = "external")]
+/// Connects as [`dial`] does. Calls fail when the server is there and does not answer pings for 30 s: its process hangs.
 pub async fn dial_with_pings(path: &Path) -> Result<Channel, tonic::transport::Error> {
     let endpoint = endpoint()
         .http2_keep_alive_interval(PING_AFTER)
@@ -86,7 +87,8 @@ pub async fn dial_with_pings(path: &Path) -> Result<Channel, tonic::transport::E
     endpoint.connect_with_connector(connector(path)).await
 }
 
-/// Returns a client that connects with its first request, and connects again after the connection was lost.
+/// Returns a client that connects with its first request, and connects again after the connection was lost. What is wrong with
+/// the socket is an error of the calls.
 pub fn dial_when_used(path: &Path) -> Channel {
     endpoint().connect_with_connector_lazy(connector(path))
 }
@@ -96,8 +98,8 @@ fn endpoint() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
 
-/// Connects a gRPC client to the server at a host and a port, in plain text. `uri` becomes `:authority`.
-#[cfg(feature = "external")]
+/// Connects a gRPC client to the server at a host and a port, in plain text. The host of `uri` becomes `:authority`. Fails if
+/// `uri` is no URI, the host has no address, or nothing listens there.
 pub async fn dial_tcp(
     uri: &str,
     host: String,
@@ -113,23 +115,15 @@ pub async fn dial_tcp(
 #[derive(Debug, Clone)]
 enum Peer {
     Unix(PathBuf),
-    #[cfg(feature = "external")]
     Tcp(String, u16),
 }
 
-#[cfg(feature = "external")]
 type PeerStream = tokio_util::either::Either<UnixStream, tokio::net::TcpStream>;
-#[cfg(not(feature = "external"))]
-type PeerStream = UnixStream;
 
 impl Peer {
     async fn connect(self) -> io::Result<PeerStream> {
         match self {
-            #[cfg(not(feature = "external"))]
-            Self::Unix(path) => UnixStream::connect(path).await,
-            #[cfg(feature = "external")]
             Self::Unix(path) => UnixStream::connect(path).await.map(PeerStream::Left),
-            #[cfg(feature = "external")]
             Self::Tcp(host, port) => {
                 let stream = tokio::net::TcpStream::connect((host, port)).await?;
                 stream.set_nodelay(true)?;
@@ -166,7 +160,7 @@ fn connector_to(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::device_plugin::{
+    use crate::device_plugin::{
         Empty, RegisterRequest,
         registration_server::{Registration, RegistrationServer},
     };

@@ -1,8 +1,10 @@
 //! Reads and writes `kubelet_internal_checkpoint`, the file in which a kubelet records the devices of each container:
 //! its JSON, byte for byte as Go writes it, and its checksum over Go's dump of the data.
 //!
-//! The agent reads the file of any kubelet, and our kubelet reads and writes its own. The plugins' answers stay in
-//! their stored form: base64 of a `ContainerAllocateResponse`.
+//! The plugins' answers stay in their stored form: base64 of a `ContainerAllocateResponse`.
+//!
+//! Sources, of Kubernetes 1.20 and later: `pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go` for the data,
+//! `pkg/kubelet/checkpointmanager/checksum/checksum.go` for the checksum.
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -17,30 +19,45 @@ use std::{
 /// The name of the file in the kubelet's folder of device plugins.
 pub const FILE: &str = "kubelet_internal_checkpoint";
 
+/// The reason that a file is no checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The file is not JSON, or has other fields.
     #[error("not a checkpoint: {0}")]
     Json(#[from] serde_json::Error),
+    /// The data is not that which the checksum was computed of.
     #[error("corrupt: its checksum is {found}, its data has {expected}")]
-    Checksum { found: u64, expected: u32 },
+    Checksum {
+        /// The checksum in the file.
+        found: u64,
+        /// The checksum of the data in the file.
+        expected: u32,
+    },
 }
 
 /// The data of a checkpoint. `None` is Go's nil, which differs from an empty value, also in the checksum.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Data {
+    /// The devices of each container, by resource.
     pub pod_device_entries: Option<Vec<Entry>>,
+    /// The ids of all healthy devices, by the name of their resource.
     pub registered_devices: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
+/// The devices of one resource that a container has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
+    /// The `metadata.uid` of the Pod.
     #[serde(rename = "PodUID")]
     pub pod_uid: String,
+    /// The name of the container in its Pod.
     #[serde(rename = "ContainerName")]
     pub container_name: String,
+    /// The resource with its prefix, such as `example.com/camera`.
     #[serde(rename = "ResourceName")]
     pub resource_name: String,
+    /// The ids of the devices, by NUMA node; -1 is a device without one.
     #[serde(rename = "DeviceIDs")]
     pub device_ids: Option<BTreeMap<i64, Option<Vec<String>>>>,
     /// The plugin's answer in base64.
@@ -74,13 +91,16 @@ pub fn encoded(response: &[u8]) -> String {
     BASE64_STANDARD.encode(response)
 }
 
-/// Parses a whole file without checking its checksum.
+/// Parses a whole file without checking its checksum. [`Error::Json`] if it is no checkpoint.
 pub fn parse(bytes: &[u8]) -> Result<Data, Error> {
     Ok(serde_json::from_slice::<File>(bytes)?.data)
 }
 
 /// Reads the entries of a file one by one, without checking its checksum, because a later kubelet may store more in each
 /// entry. Only one is in memory at a time: the plugins' answers make up nearly all of a file, and may be of any size.
+///
+/// [`Error::Json`] if the rest of the file is no checkpoint, or has no `Data` or no `Checksum`: it says nothing then, whatever
+/// entries were read before.
 pub fn each_entry<'de>(
     json: &mut serde_json::Deserializer<impl serde_json::de::Read<'de>>,
     each: &mut dyn FnMut(Entry),
@@ -170,7 +190,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 }
 
-/// Parses a file whose checksum matches its data.
+/// Parses a file whose checksum matches its data, as a kubelet does at its start; [`Error::Checksum`] if it does not match.
 pub fn verified(bytes: &[u8]) -> Result<Data, Error> {
     let File {
         data,
@@ -183,7 +203,7 @@ pub fn verified(bytes: &[u8]) -> Result<Data, Error> {
     Ok(data)
 }
 
-/// Returns the content of the file.
+/// Returns the content of the file, with its checksum.
 pub fn written(data: Data) -> Vec<u8> {
     let checksum = u64::from(checksum(&data));
     let json = serde_json::to_string(&File { data, checksum });
