@@ -101,9 +101,11 @@ impl Devices {
 
     /// Forgets the refusals of Instances of a part that are planned no more.
     fn forget_refused(&mut self, world: &World, actions: &[Action]) {
-        let created = actions.iter().filter_map(|action| match action {
-            Action::Create(instance) => Some(instance_key(&instance.metadata)),
-            _ => None,
+        let created = actions.iter().filter_map(|action| {
+            let Action::Create(instance) = action else {
+                return None;
+            };
+            Some(instance_key(&instance.metadata))
         });
         let planned: BTreeSet<InstanceKey> = created.collect();
         (self.refused).retain(|key, (of, _)| !world.includes(&of.name) || planned.contains(key));

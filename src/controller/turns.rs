@@ -214,9 +214,11 @@ impl Turns {
             Stage::Status => self.plan_status(part, now),
         };
         waits.extend(self.throttle.hold(&mut requests, now.instant));
-        let coming = requests.iter().filter_map(|request| match request {
-            Request::Broker(BrokerAction::CreatePod { node, .. }) => Some(node.clone()),
-            _ => None,
+        let coming = requests.iter().filter_map(|request| {
+            let Request::Broker(BrokerAction::CreatePod { node, .. }) = request else {
+                return None;
+            };
+            Some(node.clone())
         });
         turn.coming = coming.collect();
         turn.queue = requests.into();

@@ -172,15 +172,14 @@ impl Controller {
             let Some((part, request)) = self.open.pop() else {
                 return tried;
             };
-            let answer = match &request {
-                Request::Broker(_) => {
-                    tried.push(words(&request));
-                    Answer::Performed(Performed {
-                        outcome: Outcome::Failed("away".to_owned()),
-                        object: None,
-                    })
-                }
-                _ => Answer::Written(Written::new(Tried::Done)),
+            let answer = if matches!(request, Request::Broker(_)) {
+                tried.push(words(&request));
+                Answer::Performed(Performed {
+                    outcome: Outcome::Failed("away".to_owned()),
+                    object: None,
+                })
+            } else {
+                Answer::Written(Written::new(Tried::Done))
             };
             self.turns.answered(part, &request, answer, self.now);
         }

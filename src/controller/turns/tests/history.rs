@@ -73,10 +73,10 @@ impl Cluster {
     fn happens(&mut self, event: &Event) {
         self.server.happen(event, self.now.clock);
         self.shows();
-        self.passes(match event {
-            Event::Passes(seconds) => *seconds,
-            _ => 1,
-        });
+        let Event::Passes(seconds) = event else {
+            return self.passes(1);
+        };
+        self.passes(*seconds);
     }
 
     /// Has the controller do what is due within this time.

@@ -216,7 +216,7 @@ fn a_broker_that_cannot_be_created_is_not_tried_for_each_event_and_others_do_not
     ));
     let device = |name: &str, version: usize| {
         let slot = format!("{name}-0");
-        let usage = json!({ slot: if version % 2 == 0 { "a" } else { "" } });
+        let usage = json!({ slot: if version.is_multiple_of(2) { "a" } else { "" } });
         shown(instance(
             name,
             json!({
