@@ -20,14 +20,9 @@ use super::{
     values::{KubeletFolder, Offered, Slot},
 };
 use crate::{
-    api::instance::Instance,
     model::{
-        instance_name::{InstanceKey, InstanceName},
-        limits,
-        plugin_name::PluginName,
-        resource_name::ResourceName,
-        slot_table::Resource,
-        typed_names::ConfigurationKey,
+        instance_name::InstanceName, limits, plugin_name::PluginName, resource_name::ResourceName,
+        slot_table::Resource, typed_names::ConfigurationKey,
     },
     store::Instances,
     telemetry::metrics,
@@ -74,19 +69,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let (server, accepted) = server::channel();
-    let (turns, requests) = list_turns::channel();
-    let lists = list_turns::run(
-        inputs.settings.plugin_folder.clone(),
-        published.listed.subscribe(),
-        requests,
-    );
-    let plugins = Plugins::new(inputs, published, server, turns, shutdown.clone());
-    tokio::try_join!(
-        server::run(allocator, accepted),
-        // A connection that the kubelet still has could ask for turns.
-        async { Ok(shutdown.run_until_cancelled(lists).await) },
-        plugins.run()
-    )?;
+    let (turns, lists) = list_turns::start(&inputs, &published, shutdown.clone());
+    let plugins = Plugins::new(inputs, published, server, turns, shutdown);
+    tokio::try_join!(server::run(allocator, accepted), lists, plugins.run())?;
     Ok(())
 }
 
@@ -232,7 +217,7 @@ impl Plugins {
                 !is_cut_as_before
                     || pair.is_changed()
                     || unobserved.contains(pair.key)
-                    || !turned.is_empty() && turned.contains(&configuration_of(pair.key, pair.now))
+                    || !turned.is_empty() && turned.contains(&pair.configuration())
             });
             let node = &self.inputs.settings.node_name;
             let has_others = |pair: &plan::Pair| {
@@ -243,9 +228,9 @@ impl Plugins {
             self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
             self.is_gone_stale |= pairs.iter().any(|pair| pair.before.is_none());
             slots.observe_changes(
-                pairs.into_iter().map(|plan::Pair { key, now, .. }| {
-                    let mut observed = observed_slots(key, now, node);
-                    observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
+                pairs.into_iter().map(|pair| {
+                    let mut observed = observed_slots(pair.key, pair.now, node);
+                    observed.precedence.is_stray = !accepted.contains(&pair.configuration());
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),
@@ -275,7 +260,7 @@ impl Plugins {
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
-        let mut namespaces = plan::namespaces(&instances, &self.inputs.settings.node_name);
+        let mut namespaces = list_turns::namespaces(&instances, &self.inputs.settings.node_name);
         for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
             make_way(n).await;
             match action {
@@ -407,8 +392,4 @@ async fn make_way(n: usize) {
     if n % 16 == 15 {
         tokio::task::yield_now().await;
     }
-}
-
-fn configuration_of(key: &InstanceKey, instance: &Instance) -> ConfigurationKey {
-    instance.spec.configuration_key(&key.namespace)
 }

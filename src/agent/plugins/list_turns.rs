@@ -3,7 +3,11 @@
 //! For each list a kubelet copies all slots and all answers of `Allocate` that it keeps, and only then waits until the
 //! copies of other lists are written (devicemanager/manager.go: `writeCheckpoint`). Lists that come faster than it writes
 //! take many times the memory of its checkpoint: 1,000 resources at once took 7 GB beside Pods with large environments.
-use crate::agent::values::Listed;
+use super::{
+    inputs::{Inputs, Published},
+    plan::resources_of,
+};
+use crate::{agent::values::Listed, model::plugin_name::PluginName, store::Instances};
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,6 +20,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 
 /// The bytes of checkpoints that the kubelet writes in a second because of us. One core of a server writes 50 MB of slots
 /// or 20 MB of answers.
@@ -37,8 +42,36 @@ pub(super) struct Waiting {
 #[derive(Clone)]
 pub(super) struct ListTurns(mpsc::Sender<Waiting>);
 
+/// Returns what asks for turns, and what gives them. It ends with `shutdown`: a connection that the kubelet still has could ask
+/// for more.
+pub(super) fn start(
+    inputs: &Inputs,
+    published: &Published,
+    shutdown: CancellationToken,
+) -> (ListTurns, impl Future<Output = anyhow::Result<()>> + use<>) {
+    let (turns, requests) = channel();
+    let folder = inputs.settings.plugin_folder.clone();
+    let lists = run(folder, published.listed.subscribe(), requests);
+    let until_the_end = async move {
+        shutdown.run_until_cancelled(lists).await;
+        Ok(())
+    };
+    (turns, until_the_end)
+}
+
+/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
+pub(super) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
+    let mut namespaces = BTreeMap::new();
+    for (key, instance) in instances {
+        for resource in resources_of(instance, node) {
+            namespaces.insert(resource.plugin(), key.namespace.to_string());
+        }
+    }
+    namespaces
+}
+
 /// Returns what asks for turns, and the requests for [`run`].
-pub(super) fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
+fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
     let (sender, requests) = mpsc::channel(REQUESTS);
     (ListTurns(sender), requests)
 }
@@ -55,7 +88,7 @@ impl ListTurns {
 }
 
 /// Gives turns until nobody can ask for one. `folder` is the kubelet's, `listed` are the lists of all plugins.
-pub(super) async fn run(
+async fn run(
     folder: PathBuf,
     listed: watch::Receiver<Listed>,
     mut requests: mpsc::Receiver<Waiting>,

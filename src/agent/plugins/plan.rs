@@ -7,8 +7,7 @@ use crate::{
     api::instance::Instance,
     discovery::session::Discoveries,
     model::{
-        instance_name::InstanceKey,
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         names::shortened,
         plugin_name::PluginName,
         resource_name::ResourceName,
@@ -16,6 +15,7 @@ use crate::{
         slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
         start_stop::StartStop,
+        typed_names::ConfigurationKey,
     },
     store::Instances,
 };
@@ -39,10 +39,13 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Pair<'_> {
+    pub(crate) fn configuration(&self) -> ConfigurationKey {
+        self.now.spec.configuration_key(&self.key.namespace)
+    }
+
     /// Returns whether it is another object than before.
     pub(crate) fn is_changed(&self) -> bool {
-        self.before
-            .is_none_or(|before| !Arc::ptr_eq(before, self.now))
+        self.before.is_none_or(|it| !Arc::ptr_eq(it, self.now))
     }
 }
 
@@ -105,17 +108,6 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginNam
         .chain(of_instances)
         .map(|resource| (resource.plugin(), resource))
         .collect()
-}
-
-/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
-pub(crate) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
-    let mut namespaces = BTreeMap::new();
-    for (key, instance) in instances {
-        for resource in resources_of(instance, node) {
-            namespaces.insert(resource.plugin(), key.namespace.to_string());
-        }
-    }
-    namespaces
 }
 
 /// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource
