@@ -145,18 +145,33 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{SIDE_BY_SIDE, watch::Objects},
-        controller::fixtures::{Fake, configuration, instance, node_devices, ready, shown},
+        controller::{
+            fixtures::{Fake, configuration, instance, node_devices, ready, shown},
+            parts::News,
+        },
     };
+    use axum::http::{Request, Response};
+    use kube::{Client, client::Body};
     use serde_json::json;
-    use std::{sync::Arc, time::Duration};
-    use tokio::{sync::mpsc, time::timeout};
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+    use tokio::{
+        sync::mpsc,
+        time::{sleep, timeout},
+    };
 
-    /// Runs the loop in a cluster with many devices that have no Instance, until it ends. Returns what it has asked.
-    async fn asked(
+    /// Runs the loop in a cluster with many devices that have no Instance, until it ends.
+    async fn ends_with(
         fake: &mut Fake,
-        ends: impl FnOnce(mpsc::Sender<crate::controller::parts::News>),
+        ends: impl FnOnce(mpsc::Sender<News>),
         stop: CancellationToken,
-    ) -> anyhow::Result<Vec<String>> {
+    ) -> anyhow::Result<()> {
         let device = |n| json!({ "id": format!("device-{n}"), "properties": {} });
         let devices: Vec<_> = (0..3 * SIDE_BY_SIDE).map(device).collect();
         let view = json!({
@@ -188,32 +203,35 @@ mod tests {
         timeout(Duration::from_secs(60), running).await??;
         assert!(*is_listed.borrow());
         drop((set, leader));
-        Ok(fake.asked())
+        Ok(())
     }
 
     #[tokio::test(start_paused = true)]
     async fn at_the_end_what_was_sent_is_answered_and_nothing_else_is_begun() {
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let mut fake = Fake::new(move |_| {
+        let (stop, answered) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+        let (stopped, count) = (stop.clone(), answered.clone());
+        let server = tower::service_fn(move |_: Request<Body>| {
             stopped.cancel();
-            let created = instance("cam-1", json!({}));
-            (201, serde_json::to_value(created).unwrap())
+            let count = count.clone();
+            async move {
+                sleep(Duration::from_secs(1)).await;
+                count.fetch_add(1, Ordering::Relaxed);
+                let created = serde_json::to_vec(&instance("cam-1", json!({}))).unwrap();
+                Ok::<_, Infallible>(Response::new(Body::from(created)))
+            }
         });
+        let mut fake = Fake::new(|_| (404, json!({})));
+        fake.shared.client = Client::new(server, "default");
         let mut kept = None;
-        let asked = asked(&mut fake, |sender| kept = Some(sender), stop).await;
-        let asked = asked.unwrap();
-        assert_eq!(asked.len(), SIDE_BY_SIDE, "{asked:?}");
-        assert!(
-            asked.iter().all(|asked| asked.starts_with("POST ")),
-            "{asked:?}"
-        );
+        let ended = ends_with(&mut fake, |sender| kept = Some(sender), stop).await;
+        ended.unwrap();
+        assert_eq!(answered.load(Ordering::Relaxed), SIDE_BY_SIDE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn watches_that_end_end_the_loop_with_an_error() {
         let mut fake = Fake::new(|_| (404, json!({})));
-        let ended = asked(&mut fake, drop, CancellationToken::new()).await;
+        let ended = ends_with(&mut fake, drop, CancellationToken::new()).await;
         assert!(ended.unwrap_err().is::<ChannelClosed>());
     }
 }
