@@ -11,7 +11,7 @@ use petiole::{
         slot_table::{ObservedSlots, Precedence, Resource, SlotTable},
     },
     store::{
-        Exchange, InstanceChange, Store as _,
+        Exchange, Store as _,
         folder::{FolderStore, Settings},
     },
 };
@@ -89,13 +89,15 @@ fn folder_store(criterion: &mut Criterion) {
         .build()
         .unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let store = FolderStore::open(Settings {
+    let settings = Settings {
         node_name: "node-a".into(),
         configurations: folder.path().join("configurations"),
         state: folder.path().join("state"),
-    })
-    .unwrap();
-    let instance = |n| {
+    };
+    let instances = settings.state.join("instances");
+    std::fs::create_dir_all(&instances).unwrap();
+    for n in 0..100 {
+        let name = instance_name(n);
         let spec = InstanceSpec {
             configuration_name: "camera".into(),
             cdi_name: format!("akri.sh/camera={n:06x}"),
@@ -105,12 +107,12 @@ fn folder_store(criterion: &mut Criterion) {
             nodes: vec!["node-a".into()],
             device_usage: BTreeMap::new(),
         };
-        let mut instance = Instance::new(&instance_name(n), spec);
+        let mut instance = Instance::new(&name, spec);
         instance.metadata.namespace = Some("default".to_owned());
-        InstanceChange::Create(Box::new(instance))
-    };
-    let created = runtime.block_on(store.apply((0..100).map(instance).collect()));
-    assert!(created.iter().all(Result::is_ok));
+        let text = serde_json::to_string(&instance).unwrap();
+        std::fs::write(instances.join(format!("default_{name}.yaml")), text).unwrap();
+    }
+    let store = FolderStore::open(settings).unwrap();
 
     let mut table = table(0);
     table.observe(observed(100).into_iter().map(|slots| ObservedSlots {

@@ -11,10 +11,13 @@
 //!  │ discovery::damping                a device that disappears and returns often counts later                  pure
 //!  ▼
 //! DeviceSet                            whole sets over a watch, never differences
-//!  │ agent::instances                  devices + Configuration + Instances -> Create | Describe | … | Delete    plan.rs
+//!  │ agent::instances                  devices + Configuration + Instances -> the node's report                 plan.rs
 //!  ▼
-//! Instance                             store: a folder of manifests, or the API server. There the agent reports shared devices
-//!  │                                   in its NodeDevices, and the controller makes their Instances, and adds brokers
+//! NodeDevices                          the reports of all nodes; without a cluster the one of this node, in memory
+//!  │ merge                             reports + Configurations + Instances -> Create | Change | Delete         pure
+//!  ▼
+//! Instance                             store: a folder of manifests, or the API server, where the controller merges, and adds
+//!  │                                   brokers
 //!  │ agent::plugins                    Instances -> Start | Stop; slots + health -> the list of each plugin     plan.rs
 //!  ▼
 //! <instance>-<seconds>.sock            serve, then Register; the kubelet opens ListAndWatch
@@ -35,7 +38,7 @@
 //! # Processes
 //! | `petiole …` | description | modules |
 //! |---|---|---|
-//! | `agent` | on each node: discovery, Instances, device plugins, slots | [`agent`], [`discovery`], [`store`] |
+//! | `agent` | on each node: discovery, the node's report, device plugins, slots | [`agent`], [`discovery`], [`store`] |
 //! | `controller` | for the whole cluster; one of two replicas acts: merges the reports of all nodes into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
 //! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
 //! | `demo` | a kubelet, an agent and a few services, with a live table | `demo` |
@@ -70,6 +73,7 @@ pub mod inspect;
 pub mod kubelet;
 #[cfg(feature = "workstation")]
 pub mod live;
+pub(crate) mod merge;
 pub mod model;
 pub mod own_thread;
 pub mod pace;

@@ -1,8 +1,8 @@
-//! The process on each node: discovers devices, writes Instances, serves device plugins, and claims and releases slots.
+//! The process on each node: discovers devices, reports them, serves device plugins, and claims and releases slots.
 //!
 //! ```text
 //! configurations ─ validated ─┬─> discovery sessions ─ discoveries ─┐
-//!                             └─> instances <─────────────────────┤   writes the store
+//!                             └─> instances <─────────────────────┤   reports to the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
 //!                      Allocate ─> slots (claims and releases) <─ reclaim <─ kubelet_records: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status

@@ -1,10 +1,8 @@
 //! The settings of an agent, and its clock.
 use crate::{
-    api::condition,
     cluster::{node::Nodes, property_sources::PropertySources},
     model::{names::ObjectKey, resource_name::ResourcePrefixes, typed_names::NodeName},
 };
-use k8s_openapi::jiff::Timestamp;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
@@ -77,10 +75,5 @@ impl Clock {
 
     pub(super) fn uptime(self) -> Duration {
         self.started.elapsed()
-    }
-
-    /// Returns the time of day as Kubernetes writes it.
-    pub(super) fn time_of_day() -> String {
-        condition::time(Timestamp::now())
     }
 }

@@ -19,15 +19,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The time, handed to plans: they have no clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Now<'a> {
-    /// The time since the agent started.
-    pub(crate) uptime: Duration,
-    /// RFC 3339, UTC.
-    pub(crate) text: &'a str,
-}
-
 /// The Configurations that this node uses. No two of them have one name, whatever their namespaces.
 pub(crate) type Accepted = BTreeMap<ConfigurationKey, AcceptedConfiguration>;
 

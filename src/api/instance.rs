@@ -132,8 +132,7 @@ pub struct InstanceStatus {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
     )]
     pub conditions: Vec<Condition>,
-    /// The nodes of `spec.nodes` that do not see the device, or have a problem with it. A node without an entry sees it. Without a
-    /// cluster, the node always has an entry.
+    /// The nodes of `spec.nodes` that do not see the device, or have a problem with it. A node without an entry sees it.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),

@@ -1,4 +1,4 @@
-//! NodeDevices: what one node sees. Its agent alone writes it, and the controller makes of all of them what shared
+//! NodeDevices: what one node sees. Its agent alone writes it, and the controller makes of all of them what
 //! Instances and Configurations say of nodes.
 #![expect(
     unreachable_pub,
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
     plural = "nodedevices",
     singular = "nodedevices",
     derive = "PartialEq",
-    doc = "What one node sees of shared devices and makes of Configurations. Its agent writes it; the controller reads it.",
+    doc = "What one node sees of devices and makes of Configurations. Its agent writes it; the controller reads it.",
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -76,6 +76,20 @@ pub struct ConfigurationView {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub devices: Vec<SeenDevice>,
+    /// The devices that the node alone has. Absent where an agent of an earlier version does not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = limits::INSTANCES_MAX),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub own: Option<Vec<SeenDevice>>,
+}
+
+impl ConfigurationView {
+    /// Returns all devices, whoever else sees them.
+    pub fn all(&self) -> impl Iterator<Item = &SeenDevice> {
+        self.devices.iter().chain(self.own.iter().flatten())
+    }
 }
 
 /// A device as one node sees it.

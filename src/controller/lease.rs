@@ -17,10 +17,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// The time for which a Lease is valid that is not renewed.
-const DURATION_S: u64 = 15;
+/// The time for which a Lease is valid that is not renewed: new devices wait for so long if the replica that acts is killed.
+const DURATION_S: u64 = 9;
 /// The time before its end at which it is renewed.
-const RENEWED_BEFORE_S: u64 = 5;
+const RENEWED_BEFORE_S: u64 = 4;
 /// A step that takes longer hangs; one that only sleeps can be begun anew at any time.
 const STEP_MAX: Duration = Duration::from_secs(20);
 /// A release that takes longer is left to the Lease's own end.

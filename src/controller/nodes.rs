@@ -1,18 +1,13 @@
-//! Creates, changes and deletes Instances: merged from the NodeDevices of all nodes, and without lost nodes. It also removes
-//! what Akri's agents left on Instances and Configurations.
+//! Creates, changes and deletes Instances as `crate::merge` decides, of the NodeDevices of all nodes and without lost nodes. It
+//! also removes what Akri's agents left on Instances and Configurations.
 pub(crate) mod absent_node;
-mod create;
-mod device_reports;
-mod finalizers;
 mod looks;
 pub(crate) mod lost;
-mod merge;
 pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
-mod stale;
+mod state;
 
-pub(crate) use device_reports::DeviceReports;
 pub(super) use looks::not_gone;
 pub(crate) use lost::{is_working, settles_in};
 
@@ -20,22 +15,24 @@ use super::{
     Shared, Turns,
     agenda::{CREATED_AGAIN, Pass},
     outcome::{Problems, failed_of, is_done},
-    pace::Pace,
     world::World,
 };
 use crate::{
     api::{
-        configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+        configuration::{Configuration, Problem},
+        instance::Instance,
+        names,
+        node_devices::NodeDevices,
         reason::Reason,
     },
-    cluster::{SIDE_BY_SIDE, events::about, is_conflict, untracked},
+    cluster::{SIDE_BY_SIDE, code, events::about, is_conflict, reason, untracked},
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
         typed_names::{ConfigurationKey, NodeName},
     },
     publish,
-    store::{instance_key, key_of},
+    store::instance_key,
 };
 use absent_node::Now;
 use json_patch::Patch as JsonPatch;
@@ -48,46 +45,14 @@ use looks::pods_of;
 use lost::Memory;
 use notices::Notice;
 use plan::{Action, Change, plan};
+use state::{State, lock, step};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-
-/// The kind of an action, and its object.
-type PaceKey = (&'static str, ObjectKey);
-
-/// The wait after the first write of an Instance. It doubles with each write. Changes that come meanwhile are one write.
-const FIRST_BATCH: Duration = Duration::from_millis(100);
-/// The longest such wait.
-const LONGEST_BATCH: Duration = Duration::from_secs(2);
-/// The wait between two tries of a creation, a deletion, or a removal of finalizers. It doubles with each try.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-struct State {
-    memory: Memory,
-    /// The pace of each kind of action on each object. Instances follow their nodes at once, then in batches.
-    pace: Pace<PaceKey>,
-    batches: Pace<PaceKey>,
-    /// The Configurations with devices that have no Instance because their names are taken.
-    nameless: Problems,
-}
-
-impl State {
-    fn new() -> Self {
-        Self {
-            memory: Memory::default(),
-            pace: Pace::new(FIRST_WAIT, LONGEST_WAIT),
-            batches: Pace::new(FIRST_BATCH, LONGEST_BATCH),
-            nameless: Problems::new(),
-        }
-    }
-}
 
 /// Runs the task. The status of Configurations reads from `problems` which of them have devices without an Instance.
 pub(super) async fn run(
@@ -100,14 +65,10 @@ pub(super) async fn run(
     while let Some(turn) = turns.next(&shutdown).await? {
         let pass = pass(&shared, &state, turn.world.clone()).await;
         turns.done(&turn, pass);
-        let nameless = lock(&state).nameless.clone();
-        publish::if_changed(&problems, Some(Arc::new(nameless)));
+        let now = lock(&state).problems();
+        publish::if_changed(&problems, Some(Arc::new(now)));
     }
     Ok(())
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> Pass {
@@ -134,8 +95,7 @@ async fn pass(shared: &Shared, state: &Mutex<State>, mut world: Arc<World>) -> P
             report_outage(shared, &world, configuration, &state.memory);
             state.memory.tell_outage(configuration);
         }
-        (state.nameless).retain(|key, _| !world.includes(&key.name));
-        state.nameless.extend(planned.nameless);
+        state.note_problems(&world, planned.nameless, &planned.actions);
         let (batched, paced): (Vec<_>, Vec<_>) =
             planned.actions.into_iter().partition(Action::is_batched);
         let (mut actions, mut later) = state.batches.due(batched, step, now.instant);
@@ -177,16 +137,6 @@ fn now() -> Now {
     Now {
         clock: Timestamp::now(),
         instant: Instant::now(),
-    }
-}
-
-fn step(action: &Action) -> PaceKey {
-    match action {
-        Action::Change(change) => ("change", change.key.untyped()),
-        Action::Create(instance) => ("create", key_of(&instance.metadata)),
-        Action::Delete { key, .. } => ("delete", key.untyped()),
-        Action::DeleteNodeDevices { node, .. } => ("silence", ObjectKey::new("", node)),
-        Action::Strip { key, .. } => ("strip", key.untyped()),
     }
 }
 
@@ -232,29 +182,22 @@ fn report_outage(
     }
 }
 
-/// Reports on the Configuration that an Instance had the name of another device.
-fn report_name(shared: &Shared, key: &InstanceKey) {
+/// Reports a deletion on the Configuration of the Instance.
+fn report_deletion(shared: &Shared, key: &InstanceKey, why: &str) {
     let world = shared.world.borrow().clone().unwrap_or_default();
-    let Some(instance) = world.instances.get(key) else {
-        return;
-    };
-    let of = instance.spec.configuration_key(&key.namespace);
-    let node = instance.spec.nodes.first().map_or("?", |n| n.as_str());
-    let reason = Reason::InstanceNameTaken;
-    let note = format!(
-        "Instance {} is deleted: it says that it is of a device of node {node}, and has the name of another one, which no agent gives it; if there are more, delete the Pod of the agent of {node}, which revokes the agent's token",
-        key.name,
-    );
-    warn!(instance = %key, %node, "{reason}: {note}");
-    if let Some(configuration) = world.configurations.get(&of) {
-        (shared.events).warning(about(&**configuration), reason.as_str(), note);
+    let instance = world.instances.get(key);
+    let of = instance.map(|instance| instance.spec.configuration_key(&key.namespace));
+    if let Some(configuration) = of.and_then(|of| world.configurations.get(&of)) {
+        let note = format!("Instance {} is deleted: {why}", key.name);
+        let reason = Reason::InstanceDeleted.as_str();
+        (shared.events).normal(about(&**configuration), reason, note);
     }
 }
 
 async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
     match action {
         Action::Change(change) => change_instance(shared, state, &change).await,
-        Action::Create(instance) => create(shared, &instance).await,
+        Action::Create(instance) => create(shared, state, &instance).await,
         Action::DeleteNodeDevices { node, uid } => delete_node_devices(shared, &node, uid).await,
         Action::Delete {
             key,
@@ -277,10 +220,11 @@ async fn act(shared: &Shared, state: &Mutex<State>, action: Action) -> bool {
                 ..DeleteParams::default()
             };
             let result = api.delete(&key.name, &params).await;
-            if why == plan::ANOTHERS_NAME && result.is_ok() {
-                report_name(shared, &key);
+            if result.is_ok() {
+                info!(instance = %key, "Instance deleted: {why}");
+                report_deletion(shared, &key, why);
             }
-            is_done(&key, why, result.map(|_| ()))
+            is_done(&key, "delete the Instance", result.map(|_| ()))
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
@@ -332,7 +276,7 @@ async fn change_instance(shared: &Shared, state: &Mutex<State>, change: &Change)
     is_done(key, "write the health of the device", result.map(|_| ()))
 }
 
-async fn create(shared: &Shared, instance: &Instance) -> bool {
+async fn create(shared: &Shared, state: &Mutex<State>, instance: &Instance) -> bool {
     let key = instance_key(&instance.metadata);
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     let params = PostParams {
@@ -349,7 +293,15 @@ async fn create(shared: &Shared, instance: &Instance) -> bool {
             debug!(instance = %key, "not created, it is there: {e}");
             false
         }
-        Err(e) => is_done(&key, "create the Instance", Err(e)),
+        Err(e) => {
+            if matches!(code(&e), Some(400..=499)) {
+                let of = instance.spec.configuration_key(&key.namespace);
+                let message = format!("Instance {} cannot be created: {}", key.name, reason(&e));
+                let problem = Problem::new(Reason::NotCreated, message);
+                lock(state).refused.insert(key.clone(), (of, problem));
+            }
+            is_done(&key, "create the Instance", Err(e))
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{
         instance::{Instance, InstanceStatus},
         names,
     },
+    merge::status::is_seen,
     model::instance_name::InstanceKey,
-    store::plan::is_seen,
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde::Serialize;

@@ -18,7 +18,7 @@ use crate::{
     api::{
         configuration::{Configuration, Problem},
         instance::Instance,
-        node_devices::SeenDevice,
+        node_devices::{ConfigurationView, SeenDevice},
         reason::Reason,
     },
     model::{instance_name::InstanceKey, slot_table::SlotChange, typed_names::ConfigurationKey},
@@ -68,22 +68,13 @@ pub trait Store: Send + Sync {
     /// before [`Self::run`], after which the store may forget them.
     fn earlier(&self) -> Instances;
 
-    /// Returns whether a controller writes the nodes' states in shared Instances, from the reports of all nodes.
-    /// Otherwise the agent writes them.
-    fn merges(&self) -> bool;
-
-    /// Applies changes independently of each other. The answers are in the same order.
-    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>>;
-
     /// Changes the owners of slots: all of an Instance's or none. The connection digest of a claim is stored with the
     /// slot.
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Publishes this node's report about each Configuration. A Configuration without a report is gone.
-    fn report(
-        &self,
-        reports: BTreeMap<ConfigurationKey, Report>,
-    ) -> BoxFuture<'_, Result<(), StoreError>>;
+    /// Publishes this node's report about each Configuration: of them Instances are made. A Configuration without a report is
+    /// gone, if the reports are whole.
+    fn report(&self, reports: Reports) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Writes a warning Event on an object. The log has the same text.
     fn warn(&self, object: &About, reason: Reason, note: String);
@@ -99,69 +90,6 @@ pub enum About {
     Configuration(ConfigurationKey),
 }
 
-/// A change to an Instance that its agent has decided.
-#[derive(Debug, Clone, PartialEq)]
-pub enum InstanceChange {
-    Create(Box<Instance>),
-    /// Adds this node to `nodes`.
-    Join(InstanceKey),
-    /// Removes this node from `nodes`.
-    Leave(InstanceKey),
-    /// Replaces the values from the Configuration and the device: capacity, properties, the device's id.
-    Describe {
-        key: InstanceKey,
-        capacity: i32,
-        broker_properties: BTreeMap<String, String>,
-        device_id: Option<String>,
-        /// The device's identity, if it is to be recorded.
-        pin: Option<String>,
-        /// The digest of the device's connection, if it is recorded in the Instance.
-        connection: Option<String>,
-    },
-    /// Replaces this node's state of the device.
-    Health {
-        key: InstanceKey,
-        health: Health,
-        now: String,
-    },
-    /// Deletes the Instance. Without `even_in_use` this requires that no container holds one of its slots.
-    Delete {
-        key: InstanceKey,
-        reason: &'static str,
-        even_in_use: bool,
-    },
-}
-
-/// The health of a device on a node, to be written to its Instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    pub is_healthy: bool,
-    /// The digest of the device's connection; for a device that is gone, that of the last connection.
-    pub connection: Option<String>,
-    /// The problem of the device.
-    pub trouble: Option<Trouble>,
-}
-
-/// A problem of a device: one word, which is also the type of a condition of its Instance, and a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    pub reason: Reason,
-    pub message: String,
-}
-
-impl InstanceChange {
-    pub fn key(&self) -> InstanceKey {
-        match self {
-            Self::Create(instance) => instance_key(&instance.metadata),
-            Self::Join(key)
-            | Self::Leave(key)
-            | Self::Describe { key, .. }
-            | Self::Health { key, .. }
-            | Self::Delete { key, .. } => key.clone(),
-        }
-    }
-}
-
 /// A slot's new owner and, for a claim, the digest of the connection that its container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
@@ -169,19 +97,46 @@ pub struct Exchange {
     pub connection_digest: Option<String>,
 }
 
+/// The reports of a node about all Configurations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reports {
+    pub of: BTreeMap<ConfigurationKey, Report>,
+    /// False while Configurations may be missing.
+    pub is_whole: bool,
+}
+
 /// The report of a node about a Configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
+    /// The Configuration as the node works with it, which may be another one than is written; `None` if it is refused.
+    pub configuration: Option<Arc<Configuration>>,
     pub instances: usize,
     pub problems: Vec<Problem>,
     /// The generation of the Configuration that the node has validated.
     pub generation: Option<i64>,
     /// True if the node has completed its first look.
     pub complete: bool,
-    /// The shared devices, if a controller makes their Instances.
+    /// The devices that other nodes may see too.
     pub devices: Vec<SeenDevice>,
+    /// The devices that the node alone has.
+    pub own: Vec<SeenDevice>,
     /// The ids of those devices that have no Instance yet, the newest last.
     pub announced: Vec<String>,
+}
+
+impl Report {
+    /// Returns what others read of it.
+    pub(crate) fn view(&self, of: &ConfigurationKey) -> ConfigurationView {
+        ConfigurationView {
+            namespace: of.namespace.clone(),
+            name: of.name.to_string(),
+            generation: self.generation,
+            complete: self.complete,
+            problems: self.problems.clone(),
+            devices: self.devices.clone(),
+            own: Some(self.own.clone()),
+        }
+    }
 }
 
 /// The reason that a write failed.
@@ -195,13 +150,6 @@ pub enum StoreError {
     },
     #[error("Instance {0} is gone")]
     Gone(InstanceKey),
-    #[error("Instance {0} exists already")]
-    Exists(InstanceKey),
-    #[error("Instance {instance} is kept while containers on {holders} hold its slots")]
-    InUse {
-        instance: InstanceKey,
-        holders: String,
-    },
     /// The store rejects the write, and would reject it again.
     #[error("{0}")]
     Refused(String),

@@ -9,6 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["demo", "live"],
     &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
+    &["merge"],
     &["api"],
     &["model"],
 ];
@@ -28,7 +29,7 @@ const BASE: &[(&str, &[&str])] = &[
     ("yaml", &[]),
 ];
 /// Layers of values, which import nothing of `BASE`.
-const VALUES: &[&str] = &["api", "model"];
+const VALUES: &[&str] = &["api", "merge", "model"];
 /// Paths that are effects.
 const EFFECTS: &[&str] = &[
     "crate::cluster",

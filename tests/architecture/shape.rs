@@ -13,7 +13,6 @@ const PARAMETERS_MAX: usize = 5;
 /// Files that are still longer.
 const LONG_FILES: &[&str] = &[
     "src/model/slot_table/tests.rs",
-    "src/store/plan.rs",
     "tests/simulation/controller.rs",
     "tests/simulation/faults.rs",
     "tests/simulation/store.rs",

@@ -31,16 +31,6 @@ SERVERS = ("name", "namespace", "uid", "resourceVersion", "generation", "creatio
 FIXED = ("spec.discoveryHandler.name",)
 # as, target, field, kind of try: why it may be written. A pattern that nothing matches is an error.
 MAY = [
-    ("agent", "own instance", "spec.capacity", "*", "the slots of a device of its own node"),
-    ("agent", "own instance", "spec.brokerProperties", "*", "the properties of a device of its own node"),
-    ("agent", "own instance status", "status.conditions*", "*", "whether its own node sees a device that others do not see"),
-    ("agent", "own instance status", "status.nodes[].*", "*", "how its own node sees the device"),
-    ("agent", "new instance", "spec.capacity", "*", "the slots of a device of its own node"),
-    ("agent", "new instance", "spec.brokerProperties", "*", "the properties of a device of its own node"),
-    ("agent", "new instance", "metadata.ownerReferences[].*", "*", "the owner is the Configuration by its name; with another uid the Instance is collected"),
-    ("agent", "new instance", "metadata.annotations", "existing", "the id of its own device"),
-    ("agent", "own instance", "metadata.labels", "removed", "its node leaves"),
-    ("agent", "own instance", "spec.nodes", "removed", "its node leaves"),
     ("agent", "own instance", "spec.deviceUsage", "removed", "its own slots"),
     ("agent", "own report", "spec.configurations*", "*", "what its own node sees; the controller takes of it the node's own slots"),
     ("new agent", "new report", "spec.configurations*", "*", "what its own node sees; the controller takes of it the node's own slots"),
@@ -372,8 +362,7 @@ def targets(uid):
             for namespace in ("kube-system", "petiole"):
                 yield from creates(who, "%s in %s" % (plural, namespace), collection(group, plural, namespace), owned(made), "refused")
     new = instance("fields-00ff66", uid, ["leaf-1"], shared=False)
-    owner = {"metadata.ownerReferences[]." + k: v for k, v in new["metadata"]["ownerReferences"][0].items()}
-    yield {**next(creates("agent", "new instance", instances, new)), "with": owner}
+    yield from creates("agent", "new instance", instances, new, "refused")
     yield from creates("new agent", "new report", reports, report("leaf-3"))
     events = "/apis/events.k8s.io/v1/namespaces/default/events"
     yield from creates("agent", "new event", events, event("petiole-agent", "leaf-1"))

@@ -18,10 +18,9 @@ use crate::{
         instances::plan::{self as instances, Absences},
         kubelet_records::plan::Entry,
         plugins::plan as plugins,
-        values::{Now, Offered, Slot},
+        values::{Offered, Slot},
     },
     api::instance::Instance,
-    backoff::Backoff,
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::DeviceSet,
@@ -31,7 +30,7 @@ use crate::{
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Touched, Use},
     },
-    store::{Configurations, InstanceChange, Instances, StoreError},
+    store::{Configurations, Instances},
 };
 use std::{
     cell::RefCell,
@@ -161,8 +160,6 @@ impl Agent {
         let mut uses = self.uses.subscribe();
         let mut absences = Absences::new();
         let mut arrivals = instances::Arrivals::default();
-        let (first, last) = (Duration::from_millis(200), Duration::from_secs(10));
-        let mut backoff = Backoff::new(first, last);
         loop {
             let known = validated.borrow_and_update().clone();
             let is_known = known.is_some();
@@ -177,16 +174,8 @@ impl Agent {
             };
             let planned = instances::plan(&instances::World {
                 node: &self.node().name.as_str().into(),
-                merges: true,
                 max_instances: 1000,
-                now: Now {
-                    uptime: self.uptime(),
-                    text: &self
-                        .machine()
-                        .clock()
-                        .strftime("%Y-%m-%dT%H:%M:%SZ")
-                        .to_string(),
-                },
+                uptime: self.uptime(),
                 configurations: &configurations,
                 validated: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
@@ -194,21 +183,10 @@ impl Agent {
                 uses: uses.borrow_and_update().clone().as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,
-                // The simulated API server never refuses permanently.
-                failing: &instances::Failing::new(),
             });
             (absences, arrivals) = (planned.absences, planned.arrivals);
-            let outcomes = self.store.apply(planned.changes.clone()).await;
-            if planned.is_whole {
-                self.store.report(planned.reports);
-            }
-            let is_done = (planned.changes.iter().zip(&outcomes)).all(|(c, o)| is_settled(c, o));
-            let wait = if is_done {
-                backoff.reset();
-                planned.wake_in.unwrap_or(FOREVER)
-            } else {
-                backoff.next_wait()
-            };
+            self.store.report(planned.reports);
+            let wait = planned.wake_in.unwrap_or(FOREVER);
             let is_over = tokio::select! {
                 biased;
                 _ = validated.changed() => false,
@@ -364,17 +342,5 @@ pub(super) fn resource(full_name: &str) -> Resource {
     {
         true => Resource::Configuration(name.into()),
         false => Resource::Instance(name.into()),
-    }
-}
-
-/// Implements `agent::instances::log`.
-fn is_settled(change: &InstanceChange, outcome: &Result<(), StoreError>) -> bool {
-    match (change, outcome) {
-        (InstanceChange::Create(_), Err(StoreError::Gone(_))) => false,
-        (
-            _,
-            Ok(()) | Err(StoreError::Gone(_) | StoreError::Exists(_) | StoreError::InUse { .. }),
-        ) => true,
-        (_, Err(_)) => false,
     }
 }

@@ -14,11 +14,11 @@
 use super::{World, devices::Thing};
 use crate::{
     api::{condition::Condition, instance::Instance, names},
+    merge::status::is_seen,
     model::{
         device::Scope,
         slot::{SlotId, SlotOwner},
     },
-    store::plan::is_seen,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Simulates the agent's store: the requests of `store::kubernetes::{writes, own}`, in their order and with their
+//! Simulates the agent's store: the requests of `store::kubernetes::{exchanges, writes, own}`, in their order and with their
 //! tries.
 //!
 //! The real `store::kubernetes::plan`, `own_plan` and `view`, and `store::plan`, decide what is sent, what an answer
@@ -14,18 +14,17 @@ use crate::{
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason},
     model::{instance_name::InstanceKey, typed_names::ConfigurationKey},
     store::{
-        Exchange, Health, InstanceChange, Instances, Report, StoreError, is_same,
+        Exchange, Instances, Report, Reports, StoreError, is_same,
         kubernetes::{
             own_plan::{self, Step, Urgency, Written},
-            plan::{self, Description, NameConflict, name_conflict},
+            plan,
             view::{self, Known},
         },
-        plan::{exchanged, forced, in_use_by},
+        plan::{exchanged, forced},
     },
 };
 use futures::future::join_all;
 use json_patch::Patch;
-use kube::api::Preconditions;
 use serde_json::json;
 use std::{
     cell::RefCell,
@@ -171,130 +170,6 @@ impl Store {
         }
     }
 
-    pub(super) async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Made<()>> {
-        let mut by_instance: BTreeMap<InstanceKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
-        for (n, change) in changes.into_iter().enumerate() {
-            by_instance
-                .entry(change.key())
-                .or_default()
-                .push((n, change));
-        }
-        let groups = by_instance.into_values().map(|group| async move {
-            let mut outcomes = vec![];
-            for (n, change) in group {
-                outcomes.push((n, self.apply_one(&change).await));
-            }
-            self.publish();
-            outcomes
-        });
-        let mut outcomes: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
-        outcomes.sort_by_key(|(n, _)| *n);
-        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
-    }
-
-    async fn apply_one(&self, change: &InstanceChange) -> Made<()> {
-        let (key, node) = (change.key(), &self.node);
-        match change {
-            InstanceChange::Create(instance) => self.create(&key, instance).await,
-            InstanceChange::Join(_) => {
-                let joined = self.patch(&key, |i| Ok(plan::join(i, node))).await;
-                joined.map(drop)
-            }
-            InstanceChange::Leave(_) => self.leave(&key).await,
-            InstanceChange::Describe {
-                capacity,
-                broker_properties,
-                device_id,
-                pin,
-                connection,
-                ..
-            } => {
-                let said = Description {
-                    capacity: *capacity,
-                    broker_properties,
-                    device_id: device_id.as_ref(),
-                    pin: pin.as_ref(),
-                    connection: connection.as_ref(),
-                };
-                let described = self
-                    .patch(&key, |i| Ok(plan::describe(i, node, &said)))
-                    .await;
-                described.map(drop)
-            }
-            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
-            InstanceChange::Delete { even_in_use, .. } => self.delete(&key, *even_in_use).await,
-        }
-    }
-
-    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Made<()> {
-        let new = plan::to_create(instance, &self.node);
-        let (by, now) = (names::AGENT_MANAGER, self.client.world.machine.clock());
-        let created = self
-            .client
-            .request(
-                || format!("create {}", key.name),
-                |server| server.create(&new, (by, now)),
-            )
-            .await;
-        match created {
-            Ok(created) => {
-                self.change(|known| known.written(Instance::clone(&created)));
-                Ok(())
-            }
-            Err(e) if is_conflict(&e) => self.join_existing(key, &new).await,
-            Err(e) => Err(unavailable(&e)),
-        }
-    }
-
-    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Made<()> {
-        let node = &self.node;
-        let there = self.read(key).await?;
-        match name_conflict(&there, ours) {
-            NameConflict::Same => {
-                self.change(|known| known.read_to_join(there));
-                self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
-            }
-            NameConflict::Other => {
-                self.change(|known| known.add_foreign(there));
-                Err(StoreError::Exists(key.clone()))
-            }
-            NameConflict::Leaving => Err(StoreError::Unavailable("still being deleted".to_owned())),
-        }
-    }
-
-    async fn leave(&self, key: &InstanceKey) -> Made<()> {
-        let node = &self.node;
-        self.patch_status(key, |i| plan::unseen(i, node)).await?;
-        let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
-        if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
-            return self.delete(key, false).await;
-        }
-        Ok(())
-    }
-
-    async fn health(&self, key: &InstanceKey, health: &Health, now: &str) -> Made<()> {
-        let node = &self.node;
-        self.patch_status(key, |i| plan::health(i, node, health, now))
-            .await
-    }
-
-    async fn patch_status(
-        &self,
-        key: &InstanceKey,
-        patch: impl Fn(&Instance) -> Option<Patch>,
-    ) -> Made<()> {
-        for _ in 0..TRIES {
-            let Some(patch) = patch(&*self.stored(key)?) else {
-                return Ok(());
-            };
-            if let Attempt::Written(_) = self.patch_once(key, (patch, true)).await? {
-                return Ok(());
-            }
-            self.refresh(key).await?;
-        }
-        Err(StoreError::Refused("it changes all the time".to_owned()))
-    }
-
     /// Implements `store::kubernetes::own::follow`.
     pub(super) async fn follow_own(self: Rc<Self>) {
         let name = self.node.clone();
@@ -320,10 +195,12 @@ impl Store {
         .await;
     }
 
-    pub(super) fn report(&self, reports: BTreeMap<ConfigurationKey, Report>) {
+    pub(super) fn report(&self, reports: Reports) {
         self.reports.send_if_modified(|before| {
-            let is_changed = *before != reports;
-            *before = reports;
+            let is_changed = reports.is_whole && *before != reports.of;
+            if is_changed {
+                *before = reports.of;
+            }
             is_changed
         });
     }
@@ -409,38 +286,6 @@ impl Store {
         Some(true)
     }
 
-    async fn delete(&self, key: &InstanceKey, even_in_use: bool) -> Made<()> {
-        let instance = self.stored(key)?;
-        if let Some(holders) = in_use_by(&instance.spec).filter(|_| !even_in_use) {
-            let instance = key.clone();
-            return Err(StoreError::InUse { instance, holders });
-        }
-        let (uid, resource_version) = plan::deleted_as(&instance);
-        let preconditions = Preconditions {
-            uid,
-            resource_version,
-        };
-        let by = names::AGENT_MANAGER;
-        let deleted = self
-            .client
-            .request(
-                || format!("delete {}", key.name),
-                |server| server.delete(&key.name, &preconditions, by),
-            )
-            .await;
-        match deleted {
-            Ok(()) => {}
-            Err(e) if is_not_found(&e) => {}
-            Err(e) if is_conflict(&e) => {
-                self.refresh(key).await?;
-                return Err(StoreError::Unavailable("changed meanwhile".to_owned()));
-            }
-            Err(e) => return Err(unavailable(&e)),
-        }
-        self.change(|known| known.deleted(key));
-        Ok(())
-    }
-
     /// Exchanges slots: for each Instance all or none.
     pub(super) async fn exchange(&self, exchanges: Vec<Exchange>) -> Made<()> {
         let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
@@ -504,7 +349,7 @@ impl Store {
             .collect();
         let patch = |instance: &Instance| {
             exchanged(&forced(instance, pending), exchanges)?;
-            Ok(plan::exchange(instance, &self.node, &all))
+            Ok(plan::exchange(instance, &all))
         };
         self.patch(key, patch).await.map(drop)
     }
@@ -524,7 +369,7 @@ impl Store {
 
     async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
-        let patch = |instance: &Instance| Ok(plan::exchange(instance, &self.node, &all));
+        let patch = |instance: &Instance| Ok(plan::exchange(instance, &all));
         match self.patch(key, patch).await {
             Ok(_) | Err(StoreError::Refused(_)) => {
                 self.change(|known| known.flushed(key, exchanges));
@@ -543,7 +388,7 @@ impl Store {
         let mut is_refused = false;
         for _ in 0..TRIES {
             match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, (patch, false)).await? {
+                Ok(patch) => match self.patch_once(key, patch).await? {
                     Attempt::Written(written) => return Ok(written),
                     Attempt::Stale => {}
                 },
@@ -555,18 +400,12 @@ impl Store {
         Err(StoreError::Refused("it changes all the time".to_owned()))
     }
 
-    async fn patch_once(
-        &self,
-        key: &InstanceKey,
-        (patch, is_status): (Patch, bool),
-    ) -> Made<Attempt> {
+    async fn patch_once(&self, key: &InstanceKey, patch: Patch) -> Made<Attempt> {
         let by = names::AGENT_MANAGER;
         let what = || format!("patch {}: {patch}", key.name);
         let patched = self
             .client
-            .request(what, |server| {
-                server.patch(&key.name, (&patch, is_status), by)
-            })
+            .request(what, |server| server.patch(&key.name, (&patch, false), by))
             .await;
         match patched {
             Ok(written) => {

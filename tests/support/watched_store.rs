@@ -1,11 +1,9 @@
 //! Implements a store that counts writes, and whose claims a test can block between their write and their answer.
 use futures::future::BoxFuture;
 use petiole::{
-    api::reason::Reason,
-    model::typed_names::ConfigurationKey,
+    api::{instance::Instance, reason::Reason},
     store::{
-        About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
-        folder::FolderStore,
+        About, Configurations, Exchange, Instances, Reports, Store, StoreError, folder::FolderStore,
     },
 };
 use std::{
@@ -57,19 +55,6 @@ impl Store for WatchedStore {
         self.inner.warn(object, reason, note);
     }
 
-    fn merges(&self) -> bool {
-        self.inner.merges()
-    }
-
-    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
-        let mut writes = self.watch.writes.lock().unwrap();
-        for change in &changes {
-            *writes.entry(change.key().name.into()).or_default() += 1;
-        }
-        drop(writes);
-        self.inner.apply(changes)
-    }
-
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let outcome = self.inner.exchange(changes).await;
@@ -79,11 +64,20 @@ impl Store for WatchedStore {
         })
     }
 
-    fn report(
-        &self,
-        reports: BTreeMap<ConfigurationKey, Report>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.report(reports)
+    fn report(&self, reports: Reports) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let before = self.inner.instances().borrow().clone();
+            let outcome = self.inner.report(reports).await;
+            let after = self.inner.instances().borrow().clone();
+            let mut writes = self.watch.writes.lock().unwrap();
+            for (key, instance) in after.iter() {
+                let is_same = |before: &Arc<Instance>| Arc::ptr_eq(before, instance);
+                if !before.get(key).is_some_and(is_same) {
+                    *writes.entry(key.name.to_string()).or_default() += 1;
+                }
+            }
+            outcome
+        })
     }
 
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, anyhow::Result<()>> {

@@ -76,12 +76,7 @@ impl Refusal {
             Self::Slot(ClaimError::Busy { .. }) => "busy",
             Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
             Self::Store(StoreError::Gone(_)) => "device_gone",
-            Self::Store(
-                StoreError::Exists(_)
-                | StoreError::InUse { .. }
-                | StoreError::Refused(_)
-                | StoreError::Unavailable(_),
-            ) => "store",
+            Self::Store(StoreError::Refused(_) | StoreError::Unavailable(_)) => "store",
             Self::Timeout => "timeout",
             Self::Changed => "device_changed",
         }
@@ -92,11 +87,7 @@ impl Refusal {
         match self {
             Self::Slot(ClaimError::Busy { .. })
             | Self::Store(
-                StoreError::SlotTaken { .. }
-                | StoreError::Gone(_)
-                | StoreError::Exists(_)
-                | StoreError::InUse { .. }
-                | StoreError::Unavailable(_),
+                StoreError::SlotTaken { .. } | StoreError::Gone(_) | StoreError::Unavailable(_),
             )
             | Self::Timeout
             | Self::Changed => true,

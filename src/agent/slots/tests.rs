@@ -4,9 +4,8 @@ use crate::{
     model::{
         instance_name::InstanceKey,
         slot_table::{ObservedSlots, Precedence, Resource},
-        typed_names::ConfigurationKey,
     },
-    store::{About, Configurations, InstanceChange, Instances, Report, Store},
+    store::{About, Configurations, Instances, Reports, Store},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,14 +36,6 @@ impl Store for Contended {
         Instances::new()
     }
 
-    fn merges(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, _: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
-        Box::pin(async { vec![] })
-    }
-
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
@@ -59,10 +50,7 @@ impl Store for Contended {
         })
     }
 
-    fn report(
-        &self,
-        _: BTreeMap<ConfigurationKey, Report>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn report(&self, _: Reports) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async { Ok(()) })
     }
 

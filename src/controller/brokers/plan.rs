@@ -19,24 +19,20 @@ use crate::{
     },
     controller::{
         agenda::Waits,
-        nodes::DeviceReports,
         parts::part_of,
         world::{BrokerJob, BrokerPod, World},
     },
+    merge::{DeviceReports, status::is_seen},
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
         resource_name::ResourcePrefix,
         typed_names::{ConfigurationKey, NodeName},
     },
-    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
@@ -62,8 +58,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
-        device_reports: DeviceReports::new(input.world),
-        surplus: surplus(input.world),
+        device_reports: DeviceReports::new(input.world.views(), &input.world.instances),
         loads: None,
         specs: BTreeMap::new(),
         moves: 0,
@@ -107,38 +102,11 @@ fn owned<T>(
     owned
 }
 
-/// Returns the Instances of devices of one node beyond `maxInstances` of a Configuration on the node, the youngest ones. No
-/// agent makes so many, but with an agent's token anybody could, to run their brokers on its node.
-fn surplus(world: &World) -> BTreeSet<&InstanceKey> {
-    let mut of_nodes: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (key, instance) in world.instances.iter().filter(|(_, i)| !i.spec.shared) {
-        let of = (&key.namespace, &instance.spec.configuration_name);
-        let age = instance.metadata.creation_timestamp.as_ref();
-        for node in &instance.spec.nodes {
-            let its = of_nodes.entry((of, node)).or_default();
-            its.push((age.map(|time| time.0), key));
-        }
-    }
-    let surplus = of_nodes
-        .into_iter()
-        .flat_map(|(((namespace, of), _), mut its)| {
-            let of = ConfigurationKey::new(namespace, of.as_str());
-            let configuration = world.configurations.get(&of);
-            let most = configuration.map(|c| usize::try_from(c.spec.max_instances));
-            its.sort();
-            let most = most.and_then(Result::ok).unwrap_or(usize::MAX);
-            its.into_iter().skip(most).map(|(_, key)| key)
-        });
-    surplus.collect()
-}
-
 struct Planner<'a> {
     input: &'a Input<'a>,
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     device_reports: DeviceReports<'a>,
-    /// The Instances of devices of one node that get no new broker.
-    surplus: BTreeSet<&'a InstanceKey>,
     /// The number of brokers of each node, by the value of the node's label, once it is needed.
     loads: Option<BTreeMap<String, usize>>,
     specs: BTreeMap<&'a ConfigurationKey, specs::CheckedSpec>,
@@ -252,7 +220,6 @@ impl<'a> Planner<'a> {
             let own = noted.filter(|_| !instance.spec.shared);
             own.or_else(|| said.or_else(written)?.as_ref())
         };
-        let may_start = !target.is_broken && !self.surplus.contains(target.subject.key);
         let is_selected =
             |node: &NodeName| (self.input.world).selects(target.configuration_key, node);
         let place = |node: &'a NodeName| {
@@ -263,7 +230,7 @@ impl<'a> Planner<'a> {
             Place {
                 node,
                 key: ObjectKey::new(&target.subject.key.namespace, name),
-                is_fit: may_start && is_ready && is_selected(node) && is_healthy(node),
+                is_fit: !target.is_broken && is_ready && is_selected(node) && is_healthy(node),
                 obstacle: obstacle.and_then(|(state, spec)| placement::obstacle(node, state, spec)),
                 connection: connection(node).map(String::as_str),
             }

@@ -34,7 +34,7 @@ pub(crate) struct AbsentNode {
     pub(crate) noticed: Instant,
     /// The time for which it had been absent when it was noticed.
     pub(crate) before: Duration,
-    /// The Instances that it was taken out of since. Its agent lives if one of them names it again.
+    /// The Instances that it was taken out of since.
     pub(crate) left: BTreeMap<InstanceKey, Instant>,
     /// The uid of its NodeDevices now.
     pub(crate) object_uid: Option<String>,
@@ -106,13 +106,9 @@ impl AbsentNode {
             absent.left.clear();
             absent.uid_when_lost.clone_from(&absent.object_uid);
         }
-        let has_joined = |key: &InstanceKey| {
-            let instance = world.instances.get(key);
-            instance.is_some_and(|instance| instance.spec.names_node(name))
-        };
         // A deleted node is not named in Instances, but keeps its slots as long as its agent writes.
-        if why == Why::Deleted && (is_made_anew || absent.left.keys().any(has_joined)) {
-            absent.left.retain(|key, _| !has_joined(key));
+        if why == Why::Deleted && is_made_anew {
+            absent.left.clear();
             (absent.noticed, absent.before, absent.look) = (now.instant, Duration::ZERO, None);
         }
         absent

@@ -13,9 +13,8 @@
 //! Times of objects are by other machines' clocks, and this machine's clock may be set. So they are read once, when a
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
-use super::{
-    absent_node::{AbsentNode, LOST_AFTER, Look, Now, Pods, REJOIN_TIME, Wait, Why, object_of},
-    device_reports::DeviceReports,
+use super::absent_node::{
+    AbsentNode, LOST_AFTER, Look, Now, Pods, REJOIN_TIME, Wait, Why, object_of,
 };
 use crate::{
     api::instance::{Instance, InstanceStatus},
@@ -24,13 +23,12 @@ use crate::{
         parts::part_of,
         world::{NodeState, World},
     },
+    merge::{DeviceReports, status::is_seen},
     model::{
-        device::Scope,
         instance_name::InstanceKey,
         slot::SlotOwner,
         typed_names::{ConfigurationKey, NodeName},
     },
-    store::plan::is_seen,
 };
 use k8s_openapi::jiff::Timestamp;
 use std::{
@@ -133,7 +131,7 @@ impl Memory {
     }
 
     fn notice_seen(&mut self, world: &World, now: Instant) {
-        let device_reports = DeviceReports::new(world);
+        let device_reports = DeviceReports::new(world.views(), &world.instances);
         let says_so = |key: &InstanceKey, instance: &Instance| {
             let reports = device_reports.of(key, instance);
             reports.values().any(|report| report.is_healthy())
@@ -144,9 +142,7 @@ impl Memory {
             let uid = instance.metadata.uid.as_deref().unwrap_or_default();
             let status = instance.status.as_ref().unwrap_or(&well);
             let mut nodes = instance.spec.nodes.iter();
-            if nodes.any(|node| is_seen(status, node))
-                || instance.spec.shared && says_so(key, instance)
-            {
+            if nodes.any(|node| is_seen(status, node)) || says_so(key, instance) {
                 self.seen.insert(uid.to_owned(), None);
             } else if let Some(seen) = self.seen.get_mut(uid) {
                 *seen = seen.or(self.looked);
@@ -215,23 +211,8 @@ impl Memory {
         })
     }
 
-    /// Returns whether a node whose Node object exists is to leave this Instance. It is not, if its agent lives: the agent has
-    /// joined the Instance again, or, for a shared Instance, has created its NodeDevices again.
-    pub(crate) fn leaves(
-        &self,
-        node: &NodeName,
-        key: &InstanceKey,
-        scope: Scope,
-        now: Instant,
-    ) -> bool {
-        let is_there = |absent: &AbsentNode| match (scope, &absent.object_uid) {
-            (Scope::Shared, Some(_)) => absent.has_answered(),
-            (Scope::Shared, None) | (Scope::Node, _) => absent.left.contains_key(key),
-        };
-        self.must_leave(node, now) && !self.absent.get(node).is_some_and(is_there)
-    }
-
-    /// Returns whether the NodeDevices of a node were written before it was lost.
+    /// Returns whether a node whose Node object exists leaves its Instances. It does not if its agent lives: it has created its
+    /// NodeDevices again.
     pub(crate) fn is_silent(&self, node: &NodeName, now: Instant) -> bool {
         self.must_leave(node, now) && !self.has_answered(node)
     }

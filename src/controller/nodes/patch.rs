@@ -1,8 +1,11 @@
 //! JSON patches that hold only for what was seen. Pure.
-use crate::{api::instance::Instance, model::patch::test};
+use crate::{
+    api::instance::{Instance, InstanceStatus},
+    model::patch::{add, test},
+};
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Returns a patch that is accepted only while the object is the one that was read.
 pub(crate) fn as_seen(metadata: &ObjectMeta, mut operations: Vec<PatchOperation>) -> Option<Patch> {
@@ -30,4 +33,25 @@ pub(crate) fn guarded(instance: &Instance, mut operations: Vec<PatchOperation>) 
     ];
     operations.splice(0..0, guards);
     Some(Patch(operations))
+}
+
+/// Replaces the nodes and conditions in an Instance's status. The other tasks of the controller write `brokerGeneration` and the
+/// condition `BrokersReady`, also after the Instance was read: conditions are replaced only if they are still those that were
+/// read.
+pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Patch {
+    let mut patch = vec![test(&["metadata", "uid"], json!(instance.metadata.uid))];
+    let Some(before) = &instance.status else {
+        patch.push(test(&["status"], Value::Null));
+        patch.push(add(&["status"], json!(after)));
+        return Patch(patch);
+    };
+    if before.nodes != after.nodes {
+        patch.push(add(&["status", "nodes"], json!(after.nodes)));
+    }
+    if before.conditions != after.conditions {
+        let at = ["status", "conditions"];
+        patch.push(test(&at, json!(before.conditions)));
+        patch.push(add(&at, json!(after.conditions)));
+    }
+    Patch(patch)
 }

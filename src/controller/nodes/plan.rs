@@ -1,17 +1,12 @@
-//! Decides which nodes each Instance names, and which Instances are created and deleted. Pure.
+//! Decides the actions on Instances, NodeDevices and Configurations. Pure.
 //!
-//! The nodes report shared devices in their NodeDevices (`device_reports.rs`). The parts of Instances about a node without
-//! a report stay as they are. The Instance of a device that one node alone has is written by its agent, and only lost
-//! nodes are taken out of it here. `lost.rs` decides which nodes are lost, and when their slots are free.
+//! `crate::merge` makes Instances of what the nodes report in their NodeDevices. `lost.rs` tells it which nodes are lost, and
+//! when their slots are free.
 use super::{
     absent_node::Now,
-    create::{has_anothers_name, new_instances},
-    device_reports::DeviceReports,
-    finalizers::without_akris,
     lost::{Memory, Outlook, Place},
-    notices::{self, InstanceEvent, Notice},
-    patch::{as_seen, guarded},
-    stale::{is_slot, without_connection_digest, without_stale},
+    notices::{self, Notice},
+    patch::{as_seen, guarded, status},
 };
 use crate::{
     api::{
@@ -19,28 +14,24 @@ use crate::{
         instance::Instance,
         names,
     },
-    controller::{agenda::Waits, outcome::Problems, pace::elapsed, parts::part_of, world::World},
+    controller::{agenda::Waits, outcome::Problems, parts::part_of, world::World},
+    merge::{
+        DeviceReports, InstanceEvent,
+        finalizers::without_akris,
+        plan::{self as merge, End, Fate, Merge, Surroundings, holders},
+    },
     model::{
         instance_name::InstanceKey,
-        patch::{add, remove, test},
-        slot::SlotOwner,
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
-use json_patch::{Patch, PatchOperation};
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use serde_json::json;
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 use tokio::time::Instant;
-
-/// Why an Instance is deleted that has the name of another device.
-pub(crate) const ANOTHERS_NAME: &str = "delete the Instance that has the name of another device";
-
-/// The grace period of an Instance whose Configuration cannot be read.
-const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -57,9 +48,9 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Change(Box<Change>),
-    /// The Instance of a shared device that has none.
+    /// The Instance of a device that has none.
     Create(Box<Instance>),
-    /// An Instance that no node is left for, whose Configuration is gone, or that has the name of another device.
+    /// An Instance that no node is left for, or whose Configuration is gone.
     Delete {
         key: InstanceKey,
         uid: String,
@@ -124,44 +115,60 @@ pub(crate) struct Change {
     pub(crate) events: Vec<InstanceEvent>,
 }
 
+impl Change {
+    fn of(key: &InstanceKey, instance: &Instance, change: merge::Change) -> Self {
+        Self {
+            key: key.clone(),
+            patch: guarded(instance, change.operations),
+            status: change.status.map(|after| status(instance, &after)),
+            absent: change.absent,
+            gone: change.gone,
+            freed: change.freed,
+            events: change.events,
+        }
+    }
+}
+
 /// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
 pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
     let planner = Planner {
         world,
         memory,
-        device_reports: DeviceReports::new(world),
-        now: now.clock,
+        device_reports: DeviceReports::new(world.views(), &world.instances),
         instant: now.instant,
+    };
+    let merge = Merge {
+        surroundings: &planner,
+        instances: &world.instances,
+        all_instances: &world.whole().instances,
+        reports: &planner.device_reports,
         labels: (world.nodes.keys())
             .map(|name| (names::node_label(name), name))
             .collect(),
+        now: now.clock,
     };
     let mut plan = Plan {
         waits: Waits::of_all(memory.wake_in(now.instant)),
         ..Plan::default()
     };
-    let is_outage = memory.outage.is_some();
     for (key, instance) in &world.instances {
         planner.report_held_slots(key, instance, &mut plan);
-        if let Some(of) = planner.orphan_of(key, instance) {
-            let why = "delete the Instance of a Configuration that does not exist any more";
-            (plan.actions).push(delete(key, &instance.metadata, Some(of), why));
-        } else if has_anothers_name(key, instance) {
-            (plan.actions).push(delete(key, &instance.metadata, None, ANOTHERS_NAME));
-        } else if let Some(change) = planner.change(key, instance) {
-            plan.actions.push(Action::Change(Box::new(change)));
-        } else if let Some(left) = planner.deleted_in(key, instance).filter(|_| !is_outage) {
-            if left.is_zero() {
-                let why = "delete the Instance that no node sees";
-                plan.actions
-                    .push(delete(key, &instance.metadata, None, why));
-            } else {
+        match merge.fate(key, instance) {
+            Fate::Stays => {}
+            Fate::Changes(change) => {
+                let change = Change::of(key, instance, change);
+                plan.actions.push(Action::Change(Box::new(change)));
+            }
+            Fate::Ends(end) if end.is_by_time && memory.outage.is_some() => {}
+            Fate::Ends(end) => plan.actions.push(delete(key, &instance.metadata, end)),
+            Fate::EndsIn(_) if memory.outage.is_some() => {}
+            Fate::EndsIn(left) => {
                 let part = part_of(&instance.spec.configuration_name);
                 plan.waits.add(&part, left);
             }
         }
     }
-    let (made, nameless) = new_instances(world, &planner.device_reports, memory, now.instant);
+    let (made, nameless) = merge.new_instances();
     plan.nameless = nameless;
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));
@@ -182,85 +189,60 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
     })
 }
 
-pub(super) struct Planner<'a> {
-    pub(super) world: &'a World,
-    pub(super) memory: &'a Memory,
-    pub(super) device_reports: DeviceReports<'a>,
-    pub(super) now: Timestamp,
+struct Planner<'a> {
+    world: &'a World,
+    memory: &'a Memory,
+    device_reports: DeviceReports<'a>,
     /// The time by a clock that does not step.
-    pub(super) instant: Instant,
-    /// The labels of existing nodes, each with its node.
-    pub(super) labels: BTreeMap<String, &'a NodeName>,
+    instant: Instant,
+}
+
+impl Surroundings for Planner<'_> {
+    fn configuration(&self, of: &ConfigurationKey) -> Option<&Configuration> {
+        self.world.configurations.get(of).map(AsRef::as_ref)
+    }
+
+    fn may_have(&self, of: &ConfigurationKey) -> bool {
+        self.world.configurations.contains_key(of) || self.world.unreadable.contains_key(of)
+    }
+
+    fn has_node(&self, node: &NodeName) -> bool {
+        self.world.nodes.contains_key(node)
+    }
+
+    fn only_node(&self) -> Option<&NodeName> {
+        None
+    }
+
+    fn selects(&self, of: &ConfigurationKey, node: &NodeName) -> bool {
+        self.world.selects(of, node)
+    }
+
+    fn is_silent(&self, node: &NodeName) -> bool {
+        self.memory.is_silent(node, self.instant)
+    }
+
+    fn is_released(&self, node: &NodeName, key: &InstanceKey, instance: &Instance) -> bool {
+        self.outlook(key, instance, node) == Some(Outlook::Free)
+    }
+
+    fn unseen_for(&self, instance: &Instance) -> Option<Duration> {
+        let seen = self.memory.last_seen(instance)?;
+        Some(self.instant - seen)
+    }
 }
 
 impl Planner<'_> {
-    pub(super) fn is_gone(&self, node: &NodeName) -> bool {
-        !self.world.nodes.contains_key(node)
-    }
-
-    fn change(&self, key: &InstanceKey, instance: &Instance) -> Option<Change> {
-        let mut change = Change {
-            key: key.clone(),
-            patch: None,
-            status: None,
-            absent: vec![],
-            gone: BTreeSet::new(),
-            freed: vec![],
-            events: vec![],
-        };
-        let mut operations = without_akris(&instance.metadata);
-        if instance.metadata.deletion_timestamp.is_none() {
-            let reports = self.reports(key, instance);
-            let nodes = self.nodes(key, instance, &reports, &mut change);
-            if nodes != instance.spec.nodes {
-                operations.push(add(&["spec", "nodes"], json!(nodes)));
-            }
-            operations.extend(self.relabelled(instance, &nodes, &reports, &mut change));
-            operations.extend(self.described(key, instance, &nodes, &reports));
-            operations.extend(self.released(key, instance, &mut change));
-            operations.extend(without_stale(instance));
-            change.status = self.status(instance, &nodes, &reports, &mut change);
-        }
-        change.patch = guarded(instance, operations);
-        (change.patch.is_some() || change.status.is_some()).then_some(change)
-    }
-
-    fn released(
-        &self,
-        key: &InstanceKey,
-        instance: &Instance,
-        change: &mut Change,
-    ) -> Vec<PatchOperation> {
-        let mut operations = vec![];
-        for (slot, node) in holders(instance) {
-            let is_free = self.outlook(key, instance, &node) == Some(Outlook::Free);
-            if !is_free || !is_slot(instance, slot) {
-                continue;
-            }
-            if self.is_gone(&node) {
-                change.gone.insert(node.clone());
-            }
-            let held = json!(instance.spec.device_usage.get(slot));
-            operations.push(test(&["spec", "deviceUsage", slot], held));
-            operations.push(remove(&["spec", "deviceUsage", slot]));
-            operations.extend(without_connection_digest(instance, slot));
-            change.freed.push((slot.to_owned(), node));
-        }
-        operations
-    }
-
     /// Returns what happens to the slots of a node in an Instance; `None` if the node is not lost, or its agent has
     /// joined again.
     fn outlook(&self, key: &InstanceKey, instance: &Instance, node: &NodeName) -> Option<Outlook> {
         let is_named = instance.spec.names_node(node);
-        let scope = instance.spec.scope();
-        let leaves = (self.memory).leaves(node, key, scope, self.instant);
-        let stays = !self.is_gone(node) && !leaves;
+        let stays = self.has_node(node) && !self.is_silent(node);
         // Its agent lives, and it is about to join again.
         let is_named = is_named
             || stays
                 && self.memory.has_answered(node)
-                && self.reports(key, instance).contains_key(node);
+                && self.device_reports.of(key, instance).contains_key(node);
         match (is_named && stays, &self.memory.outage) {
             (true, Some(_)) if self.memory.absent.contains_key(node) => Some(Outlook::Outage),
             (true, _) => None,
@@ -310,7 +292,7 @@ impl Planner<'_> {
                 }
                 (Outlook::Free | Outlook::Never | Outlook::Outage, _) => {}
             }
-            let is_out = self.is_gone(node) || self.memory.must_leave(node, self.instant);
+            let is_out = !self.has_node(node) || self.memory.must_leave(node, self.instant);
             if let Some(absent) = self.memory.absent.get(node)
                 && let Some(wait) = notices::wait(absent, outlook)
                 && is_out
@@ -326,60 +308,15 @@ impl Planner<'_> {
             }
         }
     }
-
-    /// Returns the Configuration of a shared Instance, if it was deleted. The controller then deletes the Instance, because no
-    /// agent does.
-    fn orphan_of(&self, key: &InstanceKey, instance: &Instance) -> Option<ConfigurationKey> {
-        let of = instance.spec.configuration_key(&key.namespace);
-        let is_there =
-            self.world.configurations.contains_key(&of) || self.world.unreadable.contains_key(&of);
-        let is_deleting = instance.metadata.deletion_timestamp.is_some();
-        (instance.spec.shared && !is_there && !is_deleting).then_some(of)
-    }
-
-    /// Returns the time until an Instance without nodes is deleted. No agent is left to do it.
-    fn deleted_in(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
-        let is_deleting = instance.metadata.deletion_timestamp.is_some();
-        if is_deleting || !instance.spec.nodes.is_empty() || holders(instance).next().is_some() {
-            return None;
-        }
-        let since = instance.status.as_ref()?.unavailable_since()?;
-        // The agent of a node that has no Node says again and again that it sees the device.
-        let seen = self.memory.last_seen(instance);
-        let calm = seen.map_or(Duration::MAX, |seen| self.instant - seen);
-        let of = instance.spec.configuration_key(&key.namespace);
-        let grace = match self.world.configurations.get(&of) {
-            Some(configuration) => {
-                let seconds = u64::try_from(configuration.spec.grace_period_seconds);
-                Duration::from_secs(seconds.unwrap_or_default())
-            }
-            None => DEFAULT_GRACE,
-        };
-        Some(grace.saturating_sub(elapsed(since, self.now).min(calm)))
-    }
 }
 
-/// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-pub(super) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, NodeName)> {
-    let usage = instance.spec.device_usage.iter();
-    usage.filter_map(|(slot, usage)| {
-        let owner = SlotOwner::from_usage(usage).ok().flatten()?;
-        Some((slot.as_str(), owner.node().clone()))
-    })
-}
-
-fn delete(
-    key: &InstanceKey,
-    metadata: &ObjectMeta,
-    orphan_of: Option<ConfigurationKey>,
-    why: &'static str,
-) -> Action {
+fn delete(key: &InstanceKey, metadata: &ObjectMeta, end: End) -> Action {
     Action::Delete {
         key: key.clone(),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
-        orphan_of,
-        why,
+        orphan_of: end.orphan_of,
+        why: end.why,
     }
 }
 

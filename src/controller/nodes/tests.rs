@@ -1,5 +1,7 @@
 use super::*;
-use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
+use crate::controller::fixtures::{
+    Fake, configuration, instance, key, node_devices, ready, refusal,
+};
 use serde_json::{Value, json};
 
 const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
@@ -7,7 +9,9 @@ const PATH: &str = "PATCH /apis/akri.sh/v0/namespaces/default/instances/cam-1";
 /// Returns what is asked of a server that answers so for a Node that is not in the watched set, and to patches.
 async fn asked(node: u16, patched: u16) -> (Vec<String>, bool) {
     let lost = json!({ "spec": { "nodes": ["b"] } });
-    let world = World::default().with_instance(instance("cam-1", lost.clone()));
+    let world = World::default()
+        .with_configuration(configuration("cam", json!({})))
+        .with_instance(instance("cam-1", lost.clone()));
     let fake = Fake::new(
         move |request| match (request.starts_with("GET"), node, patched) {
             (true, 200, _) => (
@@ -64,6 +68,7 @@ async fn passes(
     };
     let world = World::default()
         .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({})))
         .with_instance(held());
     let mut fake = Fake::new(move |request| match request {
         _ if request.contains("/pods?") => pods(request),
@@ -168,4 +173,20 @@ async fn creations_end_when_a_node_reports_meanwhile_and_the_others_need_not_wai
 async fn creations_go_on_while_no_node_reports() {
     let another = |world: World| world.with_instance(instance("made", json!({})));
     assert_eq!(created(another).await, ([20, 0], true));
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted_no_more() {
+    let fake = Fake::new(|_| refusal(403));
+    let state = Mutex::new(State::new());
+    pass(&fake.shared, &state, Arc::new(found(2))).await;
+    let problem = lock(&state).problems().remove(&key("cam")).unwrap();
+    assert_eq!(problem.reason, Reason::NotCreated);
+    assert!(
+        problem.message.ends_with(": x (403)"),
+        "{}",
+        problem.message
+    );
+    pass(&fake.shared, &state, Arc::new(found(0))).await;
+    assert!(lock(&state).problems().is_empty());
 }

@@ -1,20 +1,15 @@
 //! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
     Inner,
-    disk::{file_name, manifest_names, unavailable, write_yaml},
+    disk::{file_name, manifest_names, write_yaml},
 };
 use crate::{
     api::instance::Instance,
-    files,
     model::instance_name::InstanceKey,
-    store::{
-        Exchange, InstanceChange, Instances, StoreError, instance_key, is_same,
-        plan::{changed, exchanged, in_use_by},
-    },
+    store::{Exchange, Instances, StoreError, instance_key, is_same, plan::exchanged},
     yaml,
 };
 use anyhow::Context as _;
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::{
     collections::BTreeMap,
     fs,
@@ -24,55 +19,6 @@ use std::{
 use tracing::warn;
 
 impl Inner {
-    pub(super) fn apply(&self, changes: &[InstanceChange]) -> Vec<Result<(), StoreError>> {
-        let _written = self.lock();
-        let mut instances = Instances::clone(&self.instances.borrow());
-        let outcomes = changes
-            .iter()
-            .map(|change| self.apply_one(&mut instances, change))
-            .collect();
-        self.publish(instances);
-        outcomes
-    }
-
-    fn apply_one(
-        &self,
-        instances: &mut Instances,
-        change: &InstanceChange,
-    ) -> Result<(), StoreError> {
-        let key = change.key();
-        if let InstanceChange::Delete {
-            even_in_use: false, ..
-        } = change
-            && let Some(holders) = instances.get(&key).and_then(|i| in_use_by(&i.spec))
-        {
-            let instance = key;
-            return Err(StoreError::InUse { instance, holders });
-        }
-        let after = match (instances.get(&key), change) {
-            (None, InstanceChange::Create(instance)) => {
-                let mut instance = Instance::clone(instance);
-                instance.metadata.creation_timestamp = Some(Time(Timestamp::now()));
-                Some(instance)
-            }
-            (Some(_), InstanceChange::Create(_)) => return Err(StoreError::Exists(key)),
-            (None, InstanceChange::Delete { .. }) => None,
-            (None, _) => return Err(StoreError::Gone(key)),
-            (Some(instance), _) => changed(instance, change, &self.settings.node_name),
-        };
-        match after {
-            Some(instance) => {
-                self.write_instance(&key, &instance)?;
-                instances.insert(key, Arc::new(instance));
-            }
-            None => {
-                files::remove(&self.instance_path(&key)).map_err(unavailable)?;
-                instances.remove(&key);
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
         let _written = self.lock();
         let mut instances = Instances::clone(&self.instances.borrow());
@@ -99,7 +45,7 @@ impl Inner {
         outcome
     }
 
-    fn publish(&self, instances: Instances) {
+    pub(super) fn publish(&self, instances: Instances) {
         self.instances.send_if_modified(|current| {
             let is_changed = !is_same(current, &instances);
             *current = Arc::new(instances);
@@ -110,7 +56,7 @@ impl Inner {
         });
     }
 
-    fn instance_path(&self, key: &InstanceKey) -> PathBuf {
+    pub(super) fn instance_path(&self, key: &InstanceKey) -> PathBuf {
         self.settings.state.join("instances").join(file_name(key))
     }
 

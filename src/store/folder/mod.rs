@@ -5,10 +5,12 @@
 //! Configuration, and `<state>/<file>.error` says why a manifest is not used. Only the agent writes to the state
 //! folder.
 //!
-//! Each of these has a file here: `instances`, `configurations` and `reports`. They write to the disk through `disk`.
+//! Each of these has a file here: `instances`, `configurations` and `reports`. They write to the disk through `disk`. `merge`
+//! makes Instances of the agent's reports.
 mod configurations;
 mod disk;
 mod instances;
+mod merge;
 mod plan;
 mod reports;
 
@@ -16,8 +18,7 @@ pub use instances::instances;
 pub use reports::configurations;
 
 use super::{
-    About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError,
-    plan::adopted,
+    About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError, plan::adopted,
 };
 use crate::{
     api::{
@@ -173,36 +174,25 @@ impl Store for FolderStore {
         Instances::clone(&self.inner.instances.borrow())
     }
 
-    fn merges(&self) -> bool {
-        false
-    }
-
-    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
-        Box::pin(async move {
-            let (mut changes, mut outcomes) = (changes.into_iter().peekable(), vec![]);
-            while changes.peek().is_some() {
-                let some: Vec<_> = changes.by_ref().take(CHANGES_AT_ONCE).collect();
-                outcomes.extend(self.blocking(move |inner| inner.apply(&some)).await);
-            }
-            outcomes
-        })
-    }
-
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.blocking(move |inner| inner.exchange(&exchanges)))
     }
 
-    fn report(
-        &self,
-        reports: BTreeMap<ConfigurationKey, Report>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.blocking(move |inner| {
-            let mut written = inner.lock();
-            written.reports = reports;
-            let result = inner.write_reports(&mut written);
-            inner.reported.send_replace(());
-            result
-        }))
+    /// Makes the Instances of the reports, as the controller of a cluster does.
+    fn report(&self, reports: Reports) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut merged = self
+                .blocking(move |inner| inner.take_reports(reports))
+                .await;
+            let mut outcome = Ok(());
+            while !merged.is_empty() {
+                let rest = merged.split_off(merged.len().min(CHANGES_AT_ONCE));
+                let some = std::mem::replace(&mut merged, rest);
+                outcome = outcome.and(self.blocking(move |inner| inner.carry_out(some)).await);
+            }
+            let told = self.blocking(Inner::publish_reports).await;
+            outcome.and(told)
+        })
     }
 
     /// The log contains the warning.

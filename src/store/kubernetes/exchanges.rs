@@ -77,7 +77,7 @@ impl Inner {
             .collect();
         let patch = |instance: &Instance| {
             exchanged(&forced(instance, pending), exchanges)?;
-            Ok(plan::exchange(instance, &self.settings.node_name, &all))
+            Ok(plan::exchange(instance, &all))
         };
         self.patch(key, patch).await.map(drop)
     }
@@ -102,8 +102,7 @@ impl Inner {
 
     async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
         let all: Vec<&Exchange> = exchanges.iter().collect();
-        let node = &self.settings.node_name;
-        let patch = |instance: &Instance| Ok(plan::exchange(instance, node, &all));
+        let patch = |instance: &Instance| Ok(plan::exchange(instance, &all));
         match self.patch(key, patch).await {
             Ok(_) => {
                 info!(instance = %key, "slots that were exchanged without the API server are written");

@@ -1,9 +1,9 @@
 //! Implements the store of a cluster, which uses the API server.
 //!
 //! ```text
-//! watches ─> known ─> Instances, Configurations ─> agent         (published over a watch)
+//! watches ─> known ─> Instances, Configurations ─> agent ─> NodeDevices: all that the node sees    (published over a watch)
 //!              ^                                     │
-//!              └── answers of the API server <── writes: one guarded patch for each change
+//!              └── answers of the API server <── slots: one guarded patch for each Instance
 //! ```
 //! An agent watches the Configurations and those Instances that carry its node's label. A write is in its sets as
 //! soon as the server has answered. With a mirror on the disk the agent can begin without the server. Slots of devices
@@ -19,12 +19,11 @@ mod watches;
 mod writes;
 
 use super::{
-    About, Configurations, Exchange, InstanceChange, Instances, Report, Store, StoreError, is_same,
+    About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError, is_same,
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, reason::Reason},
     cluster::{
-        SIDE_BY_SIDE,
         events::{self, Events, about},
         watch as objects,
     },
@@ -33,11 +32,7 @@ use crate::{
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
-use futures::{
-    StreamExt as _,
-    future::{BoxFuture, join_all},
-    stream,
-};
+use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Client};
 use mirror::{Earlier, Mirror};
@@ -47,16 +42,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep},
-};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use view::Known;
 
-/// The shortest time between two publications. Each one compares and passes the whole set.
-const BETWEEN_PUBLISHING: Duration = Duration::from_millis(50);
 /// The time for which the agent waits for the API server before it uses the mirror.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
@@ -142,14 +132,6 @@ impl Store for KubernetesStore {
         self.inner.mirror.earlier().instances
     }
 
-    fn merges(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, changes: Vec<InstanceChange>) -> BoxFuture<'_, Vec<Result<(), StoreError>>> {
-        Box::pin(self.inner.apply(changes))
-    }
-
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
@@ -166,14 +148,13 @@ impl Store for KubernetesStore {
         })
     }
 
-    fn report(
-        &self,
-        reports: BTreeMap<ConfigurationKey, Report>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// A controller takes what is left out of a report to be gone, so that only whole ones are published.
+    fn report(&self, reports: Reports) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.reports.send_if_modified(|before| {
-            let reports = Some(reports);
-            let is_changed = *before != reports;
-            *before = reports;
+            let is_changed = reports.is_whole && before.as_ref() != Some(&reports.of);
+            if is_changed {
+                *before = Some(reports.of);
+            }
             is_changed
         });
         Box::pin(async { Ok(()) })
@@ -296,37 +277,5 @@ impl Inner {
 
     fn instance_api(&self, key: &InstanceKey) -> Api<Instance> {
         Api::namespaced(self.client.clone(), &key.namespace)
-    }
-
-    /// Applies changes: those of one Instance in sequence, and those of different Instances in parallel.
-    async fn apply(&self, changes: Vec<InstanceChange>) -> Vec<Result<(), StoreError>> {
-        let mut by_instance: BTreeMap<InstanceKey, Vec<(usize, InstanceChange)>> = BTreeMap::new();
-        for (n, change) in changes.into_iter().enumerate() {
-            by_instance
-                .entry(change.key())
-                .or_default()
-                .push((n, change));
-        }
-        let groups = by_instance.into_values().map(|group| async move {
-            let mut outcomes = vec![];
-            for (n, change) in group {
-                outcomes.push((n, self.apply_one(&change).await));
-            }
-            outcomes
-        });
-        let mut groups = stream::iter(groups).buffer_unordered(SIDE_BY_SIDE);
-        let (mut outcomes, mut published) = (vec![], Instant::now());
-        while let Some(group) = groups.next().await {
-            outcomes.extend(group);
-            // The plugins of the first Instances need not wait for the last ones.
-            if published.elapsed() > BETWEEN_PUBLISHING {
-                self.publish();
-                published = Instant::now();
-            }
-        }
-        drop(groups);
-        self.publish();
-        outcomes.sort_by_key(|(n, _)| *n);
-        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Writes this node's NodeDevices: one object with the agent's reports. It is written at each change of the reports,
-//! and again if it was deleted or changed by another writer.
+//! and again if it was deleted or changed by another writer. The first changes are written at once; a network that changes all
+//! the time causes a bounded load on the API server.
 //!
 //! A controller that considers this node lost deletes the object. When the object appears again, the controller knows
 //! that the agent runs.
@@ -8,6 +9,7 @@ use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{is_conflict, is_not_found, watch as objects},
+    model::token_bucket::TokenBucket,
 };
 use kube::{
     Api,
@@ -25,6 +27,10 @@ use tracing::warn;
 
 /// The shortest time between two writes. Changes within it are written together.
 const BETWEEN_WRITES: Duration = Duration::from_millis(100);
+/// The number of writes that may follow each other so closely.
+const BURST: usize = 30;
+/// The rate of the writes after that, per second.
+const A_SECOND: u32 = 2;
 /// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
 const LOOK_DELAY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -57,6 +63,10 @@ pub(super) async fn run(
     let mut configurations = inner.configurations.subscribe();
     let mut written = Written::default();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let (started, mut bucket) = (
+        Instant::now(),
+        TokenBucket::new(BURST, A_SECOND, Duration::ZERO),
+    );
     let mut due: Option<Instant> = None;
     let write = async {
         // No report exists yet, and the content of the object is not known.
@@ -91,7 +101,7 @@ pub(super) async fn run(
                 None => {}
                 Some(true) => {
                     backoff.reset();
-                    sleep_until(began + BETWEEN_WRITES).await;
+                    sleep_until(began + next_write(&mut bucket, began - started)).await;
                     continue;
                 }
                 Some(false) => {
@@ -107,6 +117,15 @@ pub(super) async fn run(
         }
     };
     shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
+}
+
+/// Records a write, and returns the time until the next one.
+fn next_write(bucket: &mut TokenBucket, now: Duration) -> Duration {
+    bucket.take(1, now);
+    match bucket.available(now) {
+        0 => bucket.next_in(now).max(BETWEEN_WRITES),
+        _ => BETWEEN_WRITES,
+    }
 }
 
 /// Executes a step. Returns whether the object was written; `None` if there was nothing to write.
@@ -154,7 +173,7 @@ async fn carry_out(
             Some(true)
         }
         Err(e) => {
-            warn!("cannot write this node's report about shared devices, and tries again: {e}");
+            warn!("cannot write this node's report, and tries again: {e}");
             Some(false)
         }
     }
@@ -165,5 +184,26 @@ fn tell(problems: &own_plan::Problems) {
     for (configuration, problem) in problems {
         let Problem { reason, message } = problem;
         warn!(%configuration, reason, "{message}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_all_the_time_is_written_at_once_at_first_and_then_twice_a_second() {
+        let mut bucket = TokenBucket::new(BURST, A_SECOND, Duration::ZERO);
+        let (mut now, mut writes) = (Duration::ZERO, vec![]);
+        while now < Duration::from_secs(60) {
+            writes.push(now);
+            now += next_write(&mut bucket, now);
+        }
+        assert_eq!(writes[20], 20 * BETWEEN_WRITES);
+        let later = writes.iter().filter(|at| **at >= Duration::from_secs(30));
+        assert_eq!(later.count(), 60);
+        // After a minute of rest all is as at first.
+        now += Duration::from_secs(60);
+        assert_eq!(next_write(&mut bucket, now), BETWEEN_WRITES);
     }
 }

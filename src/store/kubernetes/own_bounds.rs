@@ -46,12 +46,18 @@ pub(super) fn fit(
         && let Some(largest) = spec
             .configurations
             .iter_mut()
-            .max_by_key(|view| view.devices.len())
-        && !largest.devices.is_empty()
+            .max_by_key(|view| view.all().count())
+        && largest.all().next().is_some()
     {
-        largest.devices.truncate(largest.devices.len() / 2);
+        for devices in lists(largest) {
+            devices.truncate(devices.len() / 2);
+        }
         largest.complete = false;
     }
+}
+
+fn lists(view: &mut ConfigurationView) -> impl Iterator<Item = &mut Vec<SeenDevice>> {
+    [&mut view.devices].into_iter().chain(&mut view.own)
 }
 
 fn cut_messages(view: &mut ConfigurationView) {
@@ -66,7 +72,7 @@ fn cut_messages(view: &mut ConfigurationView) {
             .chain(&mut device.other_host)
             .for_each(short);
     };
-    view.devices.iter_mut().for_each(messages);
+    lists(view).flatten().for_each(messages);
 }
 
 /// The devices of one Configuration that have no Instance.
@@ -79,7 +85,7 @@ struct Candidates {
 
 impl Candidates {
     fn new(view: &ConfigurationView, report: &Report) -> Self {
-        let sizes: BTreeMap<&str, usize> = (view.devices.iter())
+        let sizes: BTreeMap<&str, usize> = (view.all())
             .filter_map(|device| Some((device.id.as_deref()?, json_bytes(device) + 1)))
             .collect();
         let devices = report.announced.iter();
@@ -110,7 +116,7 @@ impl Candidates {
             let id = device.id.as_ref();
             id.is_some_and(|id| self.left_out.contains(id))
         };
-        view.devices.retain(|device| !is_left_out(device));
+        lists(view).for_each(|devices| devices.retain(|device| !is_left_out(device)));
         let message = format!(
             "{} new devices are left out: what a node reports has {} KiB at most, and this Configuration has the largest part; narrow what is found, or give devices shorter names and fewer properties",
             self.left_out.len(),

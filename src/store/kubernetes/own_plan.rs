@@ -95,16 +95,12 @@ pub(crate) fn wanted(
     left_out: &BTreeSet<ConfigurationKey>,
 ) -> NodeDevicesSpec {
     let problem = (!left_out.is_empty()).then(too_many);
-    let view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
-        namespace: key.namespace.clone(),
-        name: key.name.to_string(),
-        generation: report.generation,
-        complete: report.complete,
-        problems: match left_out.contains(key) {
-            true => problem.iter().cloned().collect(),
-            false => report.problems.clone(),
-        },
-        devices: report.devices.clone(),
+    let view = |(key, report): (&ConfigurationKey, &Report)| {
+        let mut view = report.view(key);
+        if left_out.contains(key) {
+            view.problems = problem.iter().cloned().collect();
+        }
+        view
     };
     let mut spec = NodeDevicesSpec {
         configurations: reports.iter().map(view).collect(),
@@ -156,7 +152,7 @@ pub(crate) fn step<'a>(
 
 /// Returns whether the only report about a Configuration is that the node searches.
 fn only_looks(view: &ConfigurationView) -> bool {
-    !view.complete && view.devices.is_empty() && view.problems.is_empty()
+    !view.complete && view.all().next().is_none() && view.problems.is_empty()
 }
 
 fn looks(wanted: &NodeDevicesSpec) -> bool {
@@ -189,7 +185,8 @@ fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
             && (there.generation, there.complete) == (wanted.generation, wanted.complete)
             && there.problems == wanted.problems
             && there.devices.len() == wanted.devices.len()
-            && (there.devices.iter().zip(&wanted.devices)).all(|(a, b)| is_same_device(a, b))
+            && there.own.as_ref().map(Vec::len) == wanted.own.as_ref().map(Vec::len)
+            && (there.all().zip(wanted.all())).all(|(a, b)| is_same_device(a, b))
     };
     stands.left_out == wanted.left_out
         && stands.configurations.len() == wanted.configurations.len()

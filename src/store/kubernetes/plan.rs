@@ -1,144 +1,30 @@
-//! Builds the JSON patches that change Instances on the API server. Pure.
+//! Builds the JSON patches by which an agent exchanges slots of Instances on the API server. Pure.
 //!
 //! Each patch has a `test` for every value that the change depends on. A change is one request, leaves no record of
 //! field owners that would outlive a node, and does not fail because of a concurrent change by another node.
 use crate::{
-    api::{
-        instance::{Instance, InstanceStatus},
-        names,
-    },
+    api::{instance::Instance, names},
     model::{
-        patch::{add, remove, test},
+        patch::{add, remove, test, with_map},
         slot::{SlotId, SlotOwner},
         slot_table::SlotChange,
     },
-    store::{
-        Exchange, Health, instance_key,
-        plan::{forced, with_conditions, with_exception},
-    },
+    store::{Exchange, instance_key},
 };
-use json_patch::{Patch, PatchOperation};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use json_patch::Patch;
+use serde_json::json;
 
-/// Returns an Instance as it is created: without its status.
-pub(crate) fn to_create(instance: &Instance, node: &str) -> Instance {
-    let mut instance = instance.clone();
-    instance.status = None;
-    let labels = instance.metadata.labels.get_or_insert_default();
-    labels.insert(names::node_label(node), String::new());
-    instance
-}
-
-/// The relation of an existing Instance to one of the same name that should be created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameConflict {
-    /// The Instance is of the same device, which another node found first.
-    Same,
-    /// The Instance is of another device.
-    Other,
-    /// The Instance is being deleted.
-    Leaving,
-}
-
-pub(crate) fn name_conflict(there: &Instance, ours: &Instance) -> NameConflict {
-    let id = |instance: &Instance| {
-        let annotations = instance.metadata.annotations.as_ref();
-        annotations
-            .and_then(|all| all.get(names::DEVICE_ID))
-            .cloned()
-    };
-    if there.metadata.deletion_timestamp.is_some() {
-        return NameConflict::Leaving;
-    }
-    // An Instance that Akri made has no annotation of its device, but its name is derived from the device's id as ours
-    // is.
-    let is_same = id(there).is_none_or(|there| Some(there) == id(ours))
-        && there.spec.configuration_name == ours.spec.configuration_name;
-    if is_same {
-        NameConflict::Same
-    } else {
-        NameConflict::Other
-    }
-}
-
-/// Adds this node.
-pub(crate) fn join(instance: &Instance, node: &str) -> Patch {
-    let mut patch = guarded(instance);
-    patch.extend(with_label(instance, node));
-    if !instance.spec.names_node(node) {
-        patch.push(add(&["spec", "nodes", "-"], json!(node)));
-    }
-    Patch(patch)
-}
-
-/// Removes this node. While it holds a slot its label stays, so that its agent can release the slot.
-pub(crate) fn leave(instance: &Instance, node: &str) -> Patch {
-    let mut patch = guarded(instance);
-    if let Some(n) = instance.spec.nodes.iter().position(|n| n == node) {
-        let at = n.to_string();
-        patch.push(test(&["spec", "nodes", &at], json!(node)));
-        patch.push(remove(&["spec", "nodes", &at]));
-    }
-    if !holds_slot(instance, node) {
-        patch.extend(without_label(instance, node));
-    }
-    Patch(patch)
-}
-
-/// Returns whether the Instance no longer concerns this node: other nodes see the device, and this node's watch does
-/// not have it.
+/// Returns whether the Instance no longer concerns this node: this node's watch does not have it.
 pub(crate) fn has_left(instance: &Instance, node: &str) -> bool {
-    let nodes = &instance.spec.nodes;
     let labels = instance.metadata.labels.as_ref();
     let is_watched = labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)));
-    !nodes.is_empty() && !nodes.iter().any(|n| n == node) && !is_watched
-}
-
-fn holds_slot(instance: &Instance, node: &str) -> bool {
-    let mut owners = instance
-        .spec
-        .device_usage
-        .values()
-        .map(|usage| SlotOwner::from_usage(usage));
-    owners.any(|owner| owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == node)))
-}
-
-/// The values from the Configuration and the device. Only the first node of an Instance writes them.
-pub(crate) struct Description<'a> {
-    pub(crate) capacity: i32,
-    pub(crate) broker_properties: &'a BTreeMap<String, String>,
-    pub(crate) device_id: Option<&'a String>,
-    pub(crate) pin: Option<&'a String>,
-    pub(crate) connection: Option<&'a String>,
-}
-
-pub(crate) fn describe(instance: &Instance, node: &str, said: &Description<'_>) -> Patch {
-    let mut patch = guarded(instance);
-    patch.push(test(&["spec", "nodes", "0"], json!(node)));
-    patch.push(add(&["spec", "capacity"], json!(said.capacity)));
-    patch.push(add(
-        &["spec", "brokerProperties"],
-        json!(said.broker_properties),
-    ));
-    let notes = [
-        (names::DEVICE_ID, said.device_id),
-        (names::PIN, said.pin),
-        (names::CONNECTION, said.connection),
-    ];
-    if notes.iter().any(|(_, note)| note.is_some()) {
-        let annotations = instance.metadata.annotations.as_ref();
-        patch.extend(with_map(annotations, "annotations"));
-    }
-    for (name, note) in notes {
-        patch.extend(note.map(|note| add(&["metadata", "annotations", name], json!(note))));
-    }
-    Patch(patch)
+    !instance.spec.names_node(node) && !is_watched
 }
 
 /// Changes the owners of slots. Each slot must still have the owner that it had when the Instance was read.
-pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange]) -> Patch {
-    let mut patch = guarded(instance);
+pub(crate) fn exchange(instance: &Instance, exchanges: &[&Exchange]) -> Patch {
+    // A later object of the same name fails the test.
+    let mut patch = vec![test(&["metadata", "uid"], json!(instance.metadata.uid))];
     let annotations = instance.metadata.annotations.as_ref();
     let annotation = |exchange: &Exchange| names::connection_annotation(exchange.change.slot.index);
     if exchanges
@@ -172,62 +58,7 @@ pub(crate) fn exchange(instance: &Instance, node: &str, exchanges: &[&Exchange])
             None => {}
         }
     }
-    // The controller writes the labels of a shared Instance.
-    let has_left = !instance.spec.names_node(node);
-    if has_left
-        && !instance.spec.shared
-        && !holds_slot(&forced(instance, exchanges.iter().copied()), node)
-    {
-        patch.extend(without_label(instance, node));
-    }
     Patch(patch)
-}
-
-/// Replaces the nodes and conditions in an Instance's status; returns `None` if they are the same. The controller
-/// writes `brokerGeneration` and the condition `BrokersReady`, also after the Instance was read: conditions are replaced
-/// only if they are still those that were read.
-pub(crate) fn status(instance: &Instance, after: &InstanceStatus) -> Option<Patch> {
-    let mut patch = guarded(instance);
-    match &instance.status {
-        Some(before) if before.nodes == after.nodes && before.conditions == after.conditions => {
-            return None;
-        }
-        Some(before) => {
-            if before.nodes != after.nodes {
-                patch.push(add(&["status", "nodes"], json!(after.nodes)));
-            }
-            if before.conditions != after.conditions {
-                let at = ["status", "conditions"];
-                patch.push(test(&at, json!(before.conditions)));
-                patch.push(add(&at, json!(after.conditions)));
-            }
-        }
-        None if *after == InstanceStatus::default() => return None,
-        None => {
-            patch.push(test(&["status"], Value::Null));
-            patch.push(add(&["status"], json!(after)));
-        }
-    }
-    Some(Patch(patch))
-}
-
-/// Returns the write of the status of a device of this node alone, as the node sees it; `None` if it is unchanged.
-pub(crate) fn health(instance: &Instance, node: &str, health: &Health, now: &str) -> Option<Patch> {
-    let before = instance.status.clone().unwrap_or_default();
-    let seen = with_exception(&before, node, health, now);
-    status(instance, &with_conditions(seen, &instance.spec, now))
-}
-
-/// Writes the status of a device of this node alone that it no longer offers, before the node leaves the Instance.
-pub(crate) fn unseen(instance: &Instance, node: &str) -> Option<Patch> {
-    let mut after = instance.status.clone().unwrap_or_default();
-    let since = after.nodes.iter().find(|entry| entry.name == node);
-    let since = since.map(|entry| entry.last_transition_time.clone());
-    after.nodes.retain(|entry| entry.name != node);
-    let mut spec = instance.spec.clone();
-    spec.nodes.retain(|name| name != node);
-    let after = with_conditions(after, &spec, &since.unwrap_or_default());
-    status(instance, &after)
 }
 
 /// Returns the slots of a device of this node alone that an earlier run claimed and could not write. A slot that it has
@@ -263,45 +94,6 @@ pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<E
         .iter()
         .filter_map(exchange)
         .collect()
-}
-
-/// Returns the preconditions of a delete: the uid and the version of the Instance that was read. A claim of a slot
-/// meanwhile changes the version.
-pub(crate) fn deleted_as(instance: &Instance) -> (Option<String>, Option<String>) {
-    let metadata = &instance.metadata;
-    (metadata.uid.clone(), metadata.resource_version.clone())
-}
-
-/// Returns the beginning of every patch, which restricts it to this object: a later object of the same name fails the
-/// test.
-pub(crate) fn guarded(instance: &Instance) -> Vec<PatchOperation> {
-    vec![test(&["metadata", "uid"], json!(instance.metadata.uid))]
-}
-
-fn with_label(instance: &Instance, node: &str) -> Vec<PatchOperation> {
-    let mut patch = with_map(instance.metadata.labels.as_ref(), "labels");
-    patch.push(add(
-        &["metadata", "labels", &names::node_label(node)],
-        json!(""),
-    ));
-    patch
-}
-
-fn without_label(instance: &Instance, node: &str) -> Option<PatchOperation> {
-    let (label, labels) = (names::node_label(node), instance.metadata.labels.as_ref());
-    let is_there = labels.is_some_and(|labels| labels.contains_key(&label));
-    is_there.then(|| remove(&["metadata", "labels", &label]))
-}
-
-/// Returns the operations that create a map of the metadata if it is missing.
-pub(crate) fn with_map(map: Option<&BTreeMap<String, String>>, name: &str) -> Vec<PatchOperation> {
-    match map {
-        Some(_) => vec![],
-        None => vec![
-            test(&["metadata", name], Value::Null),
-            add(&["metadata", name], Value::Object(Map::new())),
-        ],
-    }
 }
 
 #[cfg(test)]

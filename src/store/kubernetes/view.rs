@@ -35,14 +35,11 @@ pub(crate) struct Known {
     instances: BTreeMap<InstanceKey, Arc<Instance>>,
     /// The incomplete lists, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<InstanceKey, Arc<Instance>>>,
-    /// The Instances that this node has deleted, by uid. An earlier event may still arrive.
+    /// The Instances that were missing on the server, by uid. An earlier event may still arrive.
     deleted: BTreeMap<String, Deletion>,
     /// The versions at which Instances left the watch, with their uids. An answer to an earlier request may still
     /// arrive, and no event would correct it.
     left: BTreeMap<u64, String>,
-    /// Instances of other devices that have a name this node wanted. No watch of this node has them, and the next list
-    /// removes them.
-    foreign: BTreeMap<InstanceKey, Arc<Instance>>,
     /// Slots of devices of this node alone that were exchanged while the API server was unreachable, in order.
     pending: BTreeMap<InstanceKey, BTreeMap<SlotId, Exchange>>,
     /// The name of this node. The next field has the Instances of an earlier run that were not compared with a list
@@ -144,7 +141,6 @@ impl Known {
         for instance in listed.into_values() {
             self.take(instance);
         }
-        self.foreign.clear();
         self.deleted.retain(|_, deletion| {
             let is_covered = namespace
                 .as_ref()
@@ -193,22 +189,7 @@ impl Known {
         self.take(instance);
     }
 
-    /// Records a new read of an Instance that this node is about to join again. It may be unchanged since this node
-    /// left.
-    pub(crate) fn read_to_join(&mut self, instance: Instance) {
-        let uid = instance.metadata.uid.clone();
-        self.left.retain(|_, left| Some(&*left) != uid.as_ref());
-        self.read(instance);
-    }
-
-    /// Records an Instance of another device that has a name this node wanted.
-    pub(crate) fn add_foreign(&mut self, instance: Instance) {
-        let key = instance_key(&instance.metadata);
-        self.foreign.insert(key, Arc::new(slim(instance)));
-        self.has_news = true;
-    }
-
-    /// Records that this node deleted an Instance, or found it missing.
+    /// Records that an Instance is missing on the server.
     pub(crate) fn deleted(&mut self, key: &InstanceKey) {
         if let Some(instance) = self.instances.remove(key) {
             self.note_deletion(key, &instance);
@@ -242,10 +223,9 @@ impl Known {
         if is_deleted || is_older || self.has_left_since(&instance) {
             return;
         }
-        let is_foreign = self.foreign.remove(&key).is_some();
         let before = self.instances.insert(key, instance.clone());
         let is_same = before.is_some_and(|before| is_same_for(&before, &instance, &self.node));
-        self.has_news |= is_foreign || !is_same;
+        self.has_news |= !is_same;
     }
 
     fn has_left_since(&self, instance: &Instance) -> bool {
@@ -320,7 +300,7 @@ impl Known {
     /// Returns all Instances as this node sees them: without those being deleted, and with pending exchanges applied.
     pub(crate) fn published(&self) -> Instances {
         let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
-        let mut all: Instances = (self.foreign.iter().chain(&self.instances))
+        let mut all: Instances = (self.instances.iter())
             .filter(|(_, instance)| is_there(instance))
             .map(|(key, instance)| (key.clone(), instance.clone()))
             .collect();

@@ -1,234 +1,19 @@
-//! Writes Instances: each change is one request, which is repeated with a newer Instance if the guard of its
-//! patch did not hold.
-use super::{
-    Inner,
-    plan::{self, Description, NameConflict, name_conflict},
-};
+//! Patches Instances: a patch is one request, which is repeated with a newer Instance if its guard did not hold.
+use super::Inner;
 use crate::{
-    api::{
-        instance::{HEALTHY, Instance},
-        names,
-        reason::Reason,
-    },
-    cluster::{
-        code, events::about, is_conflict, is_not_found, is_unprocessable, reason, untracked,
-    },
+    api::{instance::Instance, names},
+    cluster::{code, is_conflict, is_not_found, is_unprocessable, reason, untracked},
     model::instance_name::InstanceKey,
-    store::{About, Health, InstanceChange, StoreError, instance_key, plan::in_use_by},
+    store::{StoreError, instance_key},
 };
 use json_patch::Patch as JsonPatch;
-use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use kube::api::PatchParams;
 use std::sync::Arc;
 
 /// The most attempts of a patch, because another writer may change the Instance between our read and our patch.
 const TRIES: usize = 4;
 
-/// The part of an object that a patch changes: the API server takes the status alone.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Object,
-    Status,
-}
-
 impl Inner {
-    pub(super) async fn apply_one(&self, change: &InstanceChange) -> Result<(), StoreError> {
-        let key = change.key();
-        let node = &self.settings.node_name;
-        match change {
-            InstanceChange::Create(instance) => self.create(&key, instance).await,
-            InstanceChange::Join(_) => self
-                .patch(&key, |i| Ok(plan::join(i, node)))
-                .await
-                .map(drop),
-            InstanceChange::Leave(_) => self.leave(&key).await,
-            InstanceChange::Describe {
-                capacity,
-                broker_properties,
-                device_id,
-                pin,
-                connection,
-                ..
-            } => {
-                let said = Description {
-                    capacity: *capacity,
-                    broker_properties,
-                    device_id: device_id.as_ref(),
-                    pin: pin.as_ref(),
-                    connection: connection.as_ref(),
-                };
-                self.patch(&key, |i| Ok(plan::describe(i, node, &said)))
-                    .await
-                    .map(drop)
-            }
-            InstanceChange::Health { health, now, .. } => self.health(&key, health, now).await,
-            InstanceChange::Delete {
-                reason,
-                even_in_use,
-                ..
-            } => {
-                if !even_in_use {
-                    self.check_unused(&key)?;
-                }
-                self.delete(&key, reason).await
-            }
-        }
-    }
-
-    async fn create(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
-        let params = PostParams {
-            field_manager: Some(names::AGENT_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let new = plan::to_create(instance, &self.settings.node_name);
-        match self.instance_api(key).create(&params, &new).await {
-            // The health of the device is written next, as for every Instance without it, so the plugin need not wait
-            // for it.
-            Ok(created) => {
-                self.change(|known| known.written(created));
-                Ok(())
-            }
-            Err(e) if is_conflict(&e) => self.join_existing(key, &new).await,
-            Err(e) => Err(unavailable(&e)),
-        }
-    }
-
-    /// Joins an existing Instance. The controller has removed this node while it was offline, or the answer to an
-    /// earlier creation was lost. It may also be the Instance of another device with the same name.
-    async fn join_existing(&self, key: &InstanceKey, ours: &Instance) -> Result<(), StoreError> {
-        let node = &self.settings.node_name;
-        let there = self.read(key).await?;
-        match name_conflict(&there, ours) {
-            NameConflict::Same => {
-                self.change(|known| known.read_to_join(there));
-                self.patch(key, |i| Ok(plan::join(i, node))).await.map(drop)
-            }
-            NameConflict::Other => {
-                self.change(|known| known.add_foreign(there));
-                Err(StoreError::Exists(key.clone()))
-            }
-            NameConflict::Leaving => Err(StoreError::Unavailable(format!(
-                "an Instance {key} is still being deleted"
-            ))),
-        }
-    }
-
-    /// Leaves an Instance. If a container holds a slot of it, the controller removes this node later. `spec` is written
-    /// last, because a node that is no longer in it does not retry.
-    async fn leave(&self, key: &InstanceKey) -> Result<(), StoreError> {
-        let node = &self.settings.node_name;
-        self.patch_status(key, |i| plan::unseen(i, node)).await?;
-        let left = self.patch(key, |i| Ok(plan::leave(i, node))).await?;
-        if left.spec.nodes.is_empty() && in_use_by(&left.spec).is_none() {
-            let reason = "no node sees its device";
-            self.check_unused(key)?;
-            return self.delete(key, reason).await;
-        }
-        Ok(())
-    }
-
-    async fn health(
-        &self,
-        key: &InstanceKey,
-        health: &Health,
-        now: &str,
-    ) -> Result<(), StoreError> {
-        let node = &self.settings.node_name;
-        let instance = self.stored(key)?;
-        self.patch_status(key, |i| plan::health(i, node, health, now))
-            .await?;
-        self.tell_of_health(&instance, health);
-        Ok(())
-    }
-
-    /// Writes one Event when a trouble begins, and one when the health changes without a trouble.
-    fn tell_of_health(&self, instance: &Instance, health: &Health) {
-        let node = &self.settings.node_name;
-        let mut entries = instance.status.iter().flat_map(|status| &status.nodes);
-        let before = entries.find(|entry| entry.name == *node);
-        if let Some(trouble) = &health.trouble {
-            let reason = trouble.reason.as_str();
-            let is_known = before.is_some_and(|b| b.reason.as_deref() == Some(reason));
-            if !is_known {
-                let note = format!("node {node}: {}", trouble.message);
-                self.events.warning(about(instance), reason, note);
-            }
-            return;
-        }
-        match (
-            before.is_none_or(|b| b.health == HEALTHY),
-            health.is_healthy,
-        ) {
-            (true, false) => {
-                let note = format!("node {node} does not see the device any more");
-                self.events
-                    .warning(about(instance), Reason::DeviceGone.as_str(), note);
-            }
-            (false, true) => {
-                let note = format!("node {node} sees the device again");
-                self.events
-                    .normal(about(instance), Reason::DeviceBack.as_str(), note);
-            }
-            (true, true) | (false, false) => {}
-        }
-    }
-
-    async fn patch_status(
-        &self,
-        key: &InstanceKey,
-        patch: impl Fn(&Instance) -> Option<JsonPatch>,
-    ) -> Result<(), StoreError> {
-        let mut reason = String::new();
-        for _ in 0..TRIES {
-            let Some(patch) = patch(&*self.stored(key)?) else {
-                return Ok(());
-            };
-            match self.patch_once(key, patch, Part::Status).await? {
-                Attempt::Written(_) => return Ok(()),
-                Attempt::Stale(why) => reason = why,
-            }
-            self.refresh(key).await?;
-        }
-        Err(changing(key, &reason))
-    }
-
-    fn check_unused(&self, key: &InstanceKey) -> Result<(), StoreError> {
-        let instance = self.stored(key)?;
-        match in_use_by(&instance.spec) {
-            Some(holders) => Err(StoreError::InUse {
-                instance: key.clone(),
-                holders,
-            }),
-            None => Ok(()),
-        }
-    }
-
-    async fn delete(&self, key: &InstanceKey, reason: &'static str) -> Result<(), StoreError> {
-        let instance = self.stored(key)?;
-        let (uid, resource_version) = plan::deleted_as(&instance);
-        let params = DeleteParams::default().preconditions(Preconditions {
-            uid,
-            resource_version,
-        });
-        match self.instance_api(key).delete(&key.name, &params).await {
-            Ok(_) => {}
-            Err(e) if is_not_found(&e) => {}
-            Err(e) if is_conflict(&e) => {
-                self.refresh(key).await?;
-                let message = format!("Instance {key} changed meanwhile and is looked at again");
-                return Err(StoreError::Unavailable(message));
-            }
-            Err(e) => return Err(unavailable(&e)),
-        }
-        self.change(|known| known.deleted(key));
-        let configuration = instance.spec.configuration_key(&key.namespace);
-        if let Some(object) = self.reference(&About::Configuration(configuration)) {
-            let note = format!("Instance {} is deleted: {reason}", key.name);
-            self.events
-                .normal(object, Reason::InstanceDeleted.as_str(), note);
-        }
-        Ok(())
-    }
-
     /// Patches the known Instance, and reads it again if the patch did not match. A patch that cannot be built is also
     /// retried once with a newer Instance.
     pub(super) async fn patch(
@@ -239,7 +24,7 @@ impl Inner {
         let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
             match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, patch, Part::Object).await? {
+                Ok(patch) => match self.patch_once(key, patch).await? {
                     Attempt::Written(written) => return Ok(written),
                     Attempt::Stale(why) => reason = why,
                 },
@@ -251,22 +36,13 @@ impl Inner {
         Err(changing(key, &reason))
     }
 
-    /// Patches the object or its status once.
-    async fn patch_once(
-        &self,
-        key: &InstanceKey,
-        patch: JsonPatch,
-        part: Part,
-    ) -> Result<Attempt, StoreError> {
+    async fn patch_once(&self, key: &InstanceKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
         let params = PatchParams {
             field_manager: Some(names::AGENT_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let (api, patch) = (self.instance_api(key), untracked(patch));
-        let written = match part {
-            Part::Status => api.patch_status(&key.name, &params, &patch).await,
-            Part::Object => api.patch(&key.name, &params, &patch).await,
-        };
+        let api = self.instance_api(key);
+        let written = api.patch(&key.name, &params, &untracked(patch)).await;
         match written {
             Ok(written) => {
                 self.change(|known| known.written(written.clone()));

@@ -260,6 +260,8 @@ async fn no_slot_is_released_while_a_new_kubelet_lists_nothing() {
     node.until_counts(&door, 1, 1).await;
     let (resource, slot) = (format!("akri.sh/{door}"), format!("{door}-0"));
     node.run_pod("broker", &[(&resource, 1)]);
+    // A kubelet that stops between the claim and its own record of it does not know that it has allocated the slot.
+    node.env("broker").await;
     node.until_usage(&door, &[(&slot, "node-a")]).await;
 
     pods.go_away();

@@ -32,7 +32,7 @@ async fn an_instance_that_cannot_be_written_is_tried_again() {
     node.devices.see("good", [device("door"), device("roof")]);
     node.until("it is said which file", async || {
         let log = node.agent_log();
-        log.contains("the Instance cannot be written")
+        log.contains("what this node reports cannot be written")
             .then_some(())?;
         log.contains(&obstacle.display().to_string()).then_some(())
     })

@@ -26,6 +26,10 @@ const PROMISES: &str = "The promises, and the tests that check them";
 /// What the first table of the page says that somebody is not trusted to do, and a test of the promise that keeps them from it.
 const KEPT_FROM: &[(&str, &str)] = &[
     (
+        "create, describe or delete an Instance",
+        "test_with_a_stolen_token_only_its_own_node_can_be_touched",
+    ),
+    (
         "stop an agent",
         "test_a_flood_costs_little_and_hides_no_service",
     ),

@@ -7,16 +7,12 @@ use crate::{
         limits,
     },
 };
-use std::time::Duration;
-
-/// The time until the next plan if this one had no room for all changes.
-const NEXT_TURN: Duration = Duration::from_millis(100);
 
 /// The number of Instances and the bytes of their properties that are left; each is below zero if there are too many.
 pub(super) struct InstanceBudget {
     count: i64,
     bytes: i64,
-    /// The bytes of changes and descriptions that this turn may write.
+    /// The bytes of descriptions that this turn may report.
     pub(super) turn: Turn,
 }
 
@@ -67,15 +63,6 @@ impl PlanOfOne<'_> {
     pub(super) fn free(&mut self, instance: &Instance, budget: &mut InstanceBudget) {
         self.bytes = self.bytes.saturating_sub(bytes_of(instance));
         budget.free(instance);
-    }
-
-    /// Returns whether this plan has room for a change with these bytes. If not, the next one comes soon.
-    pub(super) fn has_turn(&mut self, bytes: usize, turn: &mut Turn) -> bool {
-        let has_turn = turn.take(bytes);
-        if !has_turn {
-            self.wake_in = self.wake_in.into_iter().chain([NEXT_TURN]).min();
-        }
-        has_turn
     }
 }
 

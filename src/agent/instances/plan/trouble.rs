@@ -1,8 +1,5 @@
 //! The troubles of a device that its Instance reports, and those of handlers that their Configuration reports. Pure.
-use super::{
-    PlanOfOne,
-    shared::{is_merged, is_named},
-};
+use super::{PlanOfOne, devices::cut};
 use crate::{
     api::{configuration::Problem, instance::Instance, names, reason::Reason},
     discovery::session::DiscoveryState,
@@ -11,7 +8,6 @@ use crate::{
         instance_name::InstanceKey,
         pin::Pin,
     },
-    store::{Health, Trouble},
 };
 
 /// The most troubles of one handler's endpoints that are reported.
@@ -30,12 +26,9 @@ pub(super) fn of_handlers(discovery: Option<&DiscoveryState>) -> impl Iterator<I
 }
 
 impl PlanOfOne<'_> {
-    pub(super) fn flapping(&self, id: &DeviceId) -> Option<Trouble> {
+    pub(super) fn flapping(&self, id: &DeviceId) -> Option<String> {
         let flapping = self.discovery?.flapping.get(id)?;
-        Some(Trouble {
-            reason: Reason::Flapping,
-            message: flapping.to_string(),
-        })
+        Some(cut(flapping.to_string()))
     }
 
     /// Leaves the Instance as it is, unhealthy: another host announces its pinned device.
@@ -55,18 +48,9 @@ impl PlanOfOne<'_> {
             names::PIN
         );
         (self.report.problems).push(Problem::new(Reason::IdentityChanged, message.clone()));
-        if is_named(instance, self.world.node) {
-            let health = Health {
-                is_healthy: false,
-                connection: None,
-                trouble: Some(Trouble {
-                    reason: Reason::IdentityChanged,
-                    message,
-                }),
-            };
-            self.health(key, instance, health);
-        } else if is_merged(self.world, instance) {
-            self.watch_on(key, instance);
+        match instance.spec.names_node(self.world.node) {
+            true => self.miss_pinned(key, instance, message),
+            false => self.watch_on(key, instance),
         }
     }
 }

@@ -150,7 +150,9 @@ impl<'a> Planner<'a> {
             let sees = reports.get(name).map(|report| report.is_healthy());
             looks
                 && !instance.spec.names_node(name)
-                && sees.unwrap_or_else(|| !self.device_reports.has_complete_report(key, name))
+                && sees.unwrap_or_else(|| {
+                    !self.device_reports.has_complete_report(instance, key, name)
+                })
         });
         let coming = coming.count();
         let waits = coming > 0 && capacity < places + coming;

@@ -1,3 +1,4 @@
+mod local;
 mod lost;
 mod merge;
 mod parts;
@@ -13,9 +14,10 @@ use crate::{
         world::NodeState,
     },
 };
+use json_patch::PatchOperation;
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 
 fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
@@ -25,6 +27,11 @@ fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &Patch) -> T {
     (patch.0).retain(|o| !matches!(o, PatchOperation::Test(test) if test.value.is_null()));
     json_patch::patch(&mut value, &patch).unwrap();
     serde_json::from_value(value).unwrap()
+}
+
+/// Returns a world with the Configuration `cam` alone.
+fn with_cam() -> World {
+    World::default().with_configuration(configuration("cam", json!({})))
 }
 
 /// The API server, as far as this plan goes.
@@ -142,7 +149,7 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
         (None, 0, ONLY_A, ALL_SLOTS),
         (Some(off(at(0))), 0, LEFT, OTHERS_SLOTS),
     ] {
-        let mut world = World::default()
+        let mut world = with_cam()
             .with_nodes([("a", ready())])
             .with_instance(shared());
         (world.nodes).extend(b.clone().map(|b| ("b".into(), Arc::new(b))));
@@ -158,37 +165,8 @@ fn a_node_leaves_its_instances_by_what_became_of_it() {
 }
 
 #[test]
-fn what_was_remembered_with_a_freed_slot_goes_with_it() {
-    let world = World::default()
-        .with_nodes([("a", ready()), ("b", off(at(0)))])
-        .with_instance(shared());
-    let annotations = after(&world, 0).metadata.annotations.unwrap();
-    let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
-    assert_eq!(kept, ["a.b/theirs", "told.akri.sh/0"]);
-}
-
-#[test]
-fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
-    let mut world = World::default()
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = Memory::default();
-    let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned, 60);
-    assert_ne!(*world.instances[&key("cam-1")], shared());
-    let joined = world.clone().with_instance(shared());
-    for seconds in [61, 300, 9_000] {
-        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
-    }
-    // Not ready again: another time.
-    let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
-    assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
-    assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 1);
-}
-
-#[test]
 fn a_change_is_tried_again_until_it_is_carried_out() {
-    let world = World::default()
+    let world = with_cam()
         .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
         .with_instance(shared());
     let mut memory = Memory::default();
@@ -198,7 +176,7 @@ fn a_change_is_tried_again_until_it_is_carried_out() {
 
 #[test]
 fn a_change_holds_only_for_what_was_seen() {
-    let world = World::default()
+    let world = with_cam()
         .with_nodes([("a", ready())])
         .with_instance(shared());
     let planned = looked(&world, &mut Memory::default(), 0);
@@ -232,7 +210,7 @@ fn akris_instances_get_labels_and_lose_finalizers() {
         }),
     );
     let nodes = [("a", ready()), (long.as_str(), ready())];
-    let world = World::default()
+    let world = with_cam()
         .with_nodes(nodes)
         .with_instance(akris.clone())
         .with_configuration(configuration(
@@ -268,7 +246,7 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
     going.metadata.finalizers = Some(vec!["b".to_owned()]);
     going.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
-    let world = World::default().with_instance(going.clone());
+    let world = with_cam().with_instance(going.clone());
     let left = after(&world, 0);
     assert_eq!(left.metadata.finalizers, Some(vec![]));
     assert_eq!(left.spec, going.spec);
@@ -277,7 +255,7 @@ fn an_instance_that_is_being_deleted_only_loses_finalizers() {
 /// Returns an Instance without nodes, not seen since second 0.
 fn abandoned(usage: Value) -> Instance {
     let mut abandoned = instance("cam-1", json!({ "spec": { "deviceUsage": usage } }));
-    let status = crate::store::plan::with_conditions(
+    let status = crate::merge::status::with_conditions(
         InstanceStatus::default(),
         &abandoned.spec,
         &text(at(0)),
@@ -295,7 +273,7 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         uid: "uid-cam-1".to_owned(),
         resource_version: "1".to_owned(),
         orphan_of: None,
-        why: "delete the Instance that no node sees",
+        why: "no node sees its device",
     };
     for (configuration, seconds, actions, wake) in [
         (Some(grace(90)), 89, vec![], Some(1)),
@@ -304,11 +282,17 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         (None, 59, vec![], Some(1)),
         (None, 60, vec![delete()], None),
     ] {
-        let mut world = World::default()
+        let mut world = with_cam()
             .with_nodes([("a", ready())])
             .with_instance(abandoned(json!({})));
-        if let Some(configuration) = configuration {
-            world = world.with_configuration(configuration);
+        match configuration {
+            Some(configuration) => world = world.with_configuration(configuration),
+            None => {
+                world.configurations.clear();
+                world
+                    .unreadable
+                    .insert(key("cam"), "missing field".to_owned());
+            }
         }
         let planned = looked(&world, &mut Memory::default(), seconds);
         assert_eq!(planned.actions, actions, "{seconds}");
@@ -331,22 +315,13 @@ fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_k
     for mut kept in [held, by_one_that_is_there, unknown, seen] {
         let labels = ["a", "b"].map(|node| (names::node_label(node), String::new()));
         kept.metadata.labels = Some(labels.into());
-        let world = World::default()
+        let world = with_cam()
             .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
         let planned = looked(&world, &mut Memory::default(), 100);
         let is_deleted = |action: &Action| matches!(action, Action::Delete { .. });
         assert!(!planned.actions.iter().any(is_deleted), "{planned:?}");
     }
-}
-
-#[test]
-fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
-    let new = NodeState::default();
-    let world = World::default()
-        .with_nodes([("a", ready()), ("b", new)])
-        .with_instance(shared());
-    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
 }
 
 proptest! {
@@ -377,7 +352,7 @@ proptest! {
             }).collect(),
             ..InstanceStatus::default()
         });
-        let mut world = World::default().with_instance(device);
+        let mut world = with_cam().with_instance(device);
         for (n, state) in nodes.into_iter().enumerate() {
             let state = match state {
                 0 => continue,

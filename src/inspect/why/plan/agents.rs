@@ -52,7 +52,7 @@ pub(super) fn controller_trouble(snapshot: &Snapshot) -> Option<Finding> {
     if controllers.any(|(_, pod)| is_ready(pod)) || snapshot.hidden.pods {
         return None;
     }
-    let text = "No controller is ready: nobody writes the status of Configurations, and nobody creates brokers and the Instances of shared devices.";
+    let text = "No controller is ready: nobody writes the status of Configurations, and nobody creates brokers and the Instances of new devices.";
     let next = "kubectl get pods -A -l app.kubernetes.io/component=controller";
     Some(Finding::new(Cause::ControllerMissing, sentence(text)).then(next))
 }

@@ -7,6 +7,7 @@ fn instance(name: &str, version: u64) -> Instance {
     instance.metadata.namespace = Some("default".to_owned());
     instance.metadata.uid = Some(format!("uid of {name}"));
     instance.metadata.resource_version = Some(version.to_string());
+    instance.spec.nodes = vec!["".into()]; // the node of the default view
     instance
 }
 
@@ -319,9 +320,7 @@ fn change(known: &mut Known, way: u8, instance: Instance) {
         3 => known.follow(&None, Event::Unreadable(key)),
         4 => known.follow(&None, Event::Deleted(Box::new(instance))),
         5 => known.written(instance),
-        6 => known.read_to_join(instance),
-        7 => known.add_foreign(instance),
-        8 => known.deleted(&key),
+        6..=8 => known.deleted(&key),
         9 | 10 => {
             let exchange = Exchange {
                 change: SlotChange {

@@ -362,31 +362,3 @@ fn a_node_that_the_node_selector_leaves_out_gets_no_broker_whatever_the_instance
         assert!(on_a.len() == 1 && !on_a[0].contains("-b-"), "{on_a:?}");
     }
 }
-
-#[test]
-fn brokers_are_made_for_the_first_instances_of_a_node_up_to_max_instances() {
-    let mut cluster = Cluster::new(pod_spec(), &["a"]);
-    cluster.instance(|instance| instance.spec.shared = false);
-    cluster.configuration(|configuration| configuration.spec.max_instances = 2);
-    cluster.more(4);
-    for (n, age) in [(1, 30), (2, 10), (3, 20), (4, 40)] {
-        let instance = (cluster.world.instances).get_mut(&key(&format!("cam-{n}")));
-        let created = cluster.now - SignedDuration::from_secs(age);
-        let metadata = &mut Arc::make_mut(instance.unwrap()).metadata;
-        metadata.creation_timestamp = Some(created.into());
-    }
-    assert_eq!(cluster.plan().len(), 2);
-    let actions = cluster.whole_plan().actions;
-    let of = actions.iter().filter_map(|action| match action {
-        Action::CreatePod { broker, .. } => Some(broker.instance.name.to_string()),
-        Action::CreateJob { .. }
-        | Action::DeletePod { .. }
-        | Action::ReplacePod { .. }
-        | Action::MovePod { .. }
-        | Action::TryPod { .. }
-        | Action::DeleteJob { .. }
-        | Action::Remember { .. } => None,
-    });
-    let of: Vec<String> = of.collect();
-    assert_eq!(of, ["cam-1", "cam-4"], "the oldest two");
-}

@@ -3,14 +3,22 @@ mod histories;
 mod reports;
 
 use super::*;
+use crate::{api::node_devices::NodeDevices, controller::fixtures::node_devices};
 
 /// `cam-1` with nodes `a`, which is ready, and `b`.
 fn with_b(b: Option<NodeState>) -> World {
-    let mut world = World::default()
+    let mut world = with_cam()
         .with_nodes([("a", ready())])
         .with_instance(shared());
     (world.nodes).extend(b.map(|b| ("b".into(), Arc::new(b))));
     world
+}
+
+/// The NodeDevices of `b`, as its agent makes them again after they were deleted.
+fn anew(n: i64) -> NodeDevices {
+    let mut object = node_devices("b", json!([]));
+    object.metadata.uid = Some(format!("uid-{n}"));
+    object
 }
 
 fn releasing_after(seconds: i64) -> Configuration {
@@ -62,6 +70,7 @@ fn slots_of_a_node_that_is_not_ready_are_free_when_the_configuration_says() {
         assert_eq!(freed, free, "{configuration:?}");
     }
     let mut unreadable = with_b(Some(not_ready(at(0))));
+    unreadable.configurations.clear();
     (unreadable.unreadable).insert(key("cam"), "missing field".to_owned());
     let freed = freed_at(&mut unreadable, &mut Memory::default(), (0, 1_000), right);
     assert_eq!(freed, None);
@@ -124,12 +133,33 @@ fn a_node_that_is_marked_as_shut_down_has_its_slots_taken_at_once_unless_it_is_r
 }
 
 #[test]
+fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
+    let mut world = with_cam()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = Memory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned, 60);
+    assert_ne!(*world.instances[&key("cam-1")], shared());
+    let joined = world.clone().with_instance(shared());
+    let joined = joined.with_node_devices(anew(61));
+    for seconds in [61, 300, 9_000] {
+        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
+    }
+    // Not ready again: another time.
+    let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
+    assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
+    assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 2);
+}
+
+#[test]
 fn an_agent_that_joins_again_before_its_marked_node_is_ready_keeps_its_slots() {
     let lost = with_b(Some(off(at(0))));
     let (mut world, mut memory) = (lost.clone(), Memory::default());
     let planned = looked(&world, &mut memory, 0);
     execute(&mut world, &mut memory, &planned, 0);
     assert!(!holds(&world, "b"));
+    let lost = lost.with_node_devices(anew(1));
     for seconds in [1, 500] {
         assert_eq!(looked(&lost, &mut memory, seconds).actions, []);
     }
@@ -198,7 +228,7 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
 
 /// Returns so many nodes that are ready, not ready since second 0, and marked as shut down; `b` is the first that is not ready.
 fn cluster(ready_ones: usize, absent: usize, off_ones: usize) -> World {
-    let mut world = World::default().with_instance(shared());
+    let mut world = with_cam().with_instance(shared());
     let nodes = std::iter::repeat_n(not_ready(at(0)), absent)
         .chain(std::iter::repeat_n(off(at(0)), off_ones))
         .chain(std::iter::repeat_n(ready(), ready_ones));
@@ -293,7 +323,7 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         );
         // What was found before it joined again says nothing.
         memory.looked(&"b".into(), Pods::Deleted, now(seconds).instant);
-        world = world.with_instance(shared());
+        world = (world.with_instance(shared())).with_node_devices(anew(seconds));
     }
     world
         .nodes
@@ -302,7 +332,7 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         freed_at(&mut world, &mut memory, (2_000, 2_060), right),
         None
     );
-    world = world.with_instance(shared());
+    world = (world.with_instance(shared())).with_node_devices(anew(2_061));
     assert_eq!(
         freed_at(&mut world, &mut memory, (2_061, 9_000), right),
         None
@@ -311,4 +341,23 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
     world.nodes.insert("b".into(), Arc::new(off(at(2_000))));
     let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
     assert_eq!(freed, Some(9_001));
+}
+
+#[test]
+fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
+    let new = NodeState::default();
+    let world = with_cam()
+        .with_nodes([("a", ready()), ("b", new)])
+        .with_instance(shared());
+    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
+}
+
+#[test]
+fn what_was_remembered_with_a_freed_slot_goes_with_it() {
+    let world = with_cam()
+        .with_nodes([("a", ready()), ("b", off(at(0)))])
+        .with_instance(shared());
+    let annotations = after(&world, 0).metadata.annotations.unwrap();
+    let kept: Vec<&str> = annotations.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["a.b/theirs", "told.akri.sh/0"]);
 }

@@ -1,6 +1,12 @@
 //! Shared devices: what nodes see is merged into Instances.
 use super::*;
-use crate::controller::fixtures::node_devices;
+use crate::{
+    controller::fixtures::node_devices,
+    model::{
+        device::{DeviceId, Scope},
+        instance_name::InstanceName,
+    },
+};
 
 pub(super) const ID: &str = "camera-1";
 
@@ -11,17 +17,13 @@ pub(super) fn sees(node: &str, device: &Value) -> crate::api::node_devices::Node
 }
 
 /// Returns the names that the Instance of the camera may have.
-pub(super) fn camera_names() -> [crate::model::instance_name::InstanceName; 2] {
-    crate::controller::nodes::device_reports::names_of(
-        &crate::controller::nodes::device_reports::Identity {
-            configuration: key("cam"),
-            device: ID.to_owned(),
-        },
-    )
+pub(super) fn camera_names() -> [InstanceName; 2] {
+    let (of, id) = ("cam".into(), DeviceId::new(ID));
+    InstanceName::candidates(&of, &id, Scope::Shared, &NodeName::default())
 }
 
 /// Returns the report of a node that has looked everywhere, and sees nothing.
-fn nothing(node: &str) -> crate::api::node_devices::NodeDevices {
+pub(super) fn nothing(node: &str) -> crate::api::node_devices::NodeDevices {
     node_devices(
         node,
         json!([{ "namespace": "default", "name": "cam", "complete": true }]),
@@ -42,19 +44,19 @@ pub(super) fn world() -> World {
         .with_configuration(configuration("cam", json!({ "spec": { "capacity": 3 } })))
 }
 
-struct Cluster {
-    world: World,
-    memory: Memory,
+pub(super) struct Cluster {
+    pub(super) world: World,
+    pub(super) memory: Memory,
 }
 
 impl Cluster {
-    fn new(world: World) -> Self {
+    pub(super) fn new(world: World) -> Self {
         let memory = Memory::default();
         Self { world, memory }
     }
 
     /// Plans and carries out, and checks that this leaves nothing to do.
-    fn settle(&mut self, seconds: i64) -> &mut Self {
+    pub(super) fn settle(&mut self, seconds: i64) -> &mut Self {
         for _ in 0..2 {
             let planned = looked(&self.world, &mut self.memory, seconds);
             execute(&mut self.world, &mut self.memory, &planned, seconds);
@@ -64,17 +66,17 @@ impl Cluster {
         self
     }
 
-    fn says(&mut self, object: crate::api::node_devices::NodeDevices) -> &mut Self {
+    pub(super) fn says(&mut self, object: crate::api::node_devices::NodeDevices) -> &mut Self {
         self.world = std::mem::take(&mut self.world).with_node_devices(object);
         self
     }
 
-    fn only(&self) -> &Instance {
+    pub(super) fn only(&self) -> &Instance {
         assert_eq!(self.world.instances.len(), 1);
         self.world.instances.values().next().unwrap()
     }
 
-    fn nodes(&self) -> Vec<&str> {
+    pub(super) fn nodes(&self) -> Vec<&str> {
         self.only()
             .spec
             .nodes
@@ -83,7 +85,7 @@ impl Cluster {
             .collect()
     }
 
-    fn labels(&self) -> Vec<&str> {
+    pub(super) fn labels(&self) -> Vec<&str> {
         let labels = self.only().metadata.labels.iter().flatten();
         labels.map(|(label, _)| label.as_str()).collect()
     }

@@ -3,10 +3,6 @@ use super::{
     merge::{ID, camera_names, says, sees, world},
     *,
 };
-use crate::model::{
-    device::{DeviceId, Scope},
-    instance_name::InstanceName,
-};
 
 /// Returns a world in which `spec.nodeSelector` selects `a` alone.
 fn selecting_a() -> World {
@@ -79,53 +75,17 @@ fn local(name: &str, id: &str, node: &str) -> Instance {
     )
 }
 
-fn names_on(node: &str) -> [InstanceName; 2] {
-    let of = "cam".into();
-    InstanceName::candidates(&of, &DeviceId::new("tty"), Scope::Node, &node.into())
-}
-
 #[test]
-fn both_names_of_a_device_that_were_taken_are_reported_and_taken_back() {
+fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so() {
     let mut world = world().with_node_devices(says("a"));
     for name in camera_names() {
         world = world.with_instance(local(&name, "tty", "b"));
     }
-    let mut memory = Memory::default();
-    let planned = looked(&world, &mut memory, 0);
+    let planned = looked(&world, &mut Memory::default(), 0);
+    assert!(made(&planned).is_empty());
     let problem = &planned.nameless[&key("cam")];
     assert_eq!(problem.reason, "InstanceNameTaken");
     assert!(problem.message.contains("on b; its id is \"camera-1\""));
-    execute(&mut world, &mut memory, &planned, 0);
-    assert!(world.instances.is_empty());
-    let planned = looked(&world, &mut memory, 0);
-    assert!(planned.nameless.is_empty());
-    let a: NodeName = "a".into();
-    assert_eq!(made(&planned), [[a]]);
-}
-
-#[test]
-fn an_instance_has_the_name_of_its_device_and_node_or_goes() {
-    for (name, is_its) in [
-        (names_on("a")[0].to_string(), true),
-        (names_on("a")[1].to_string(), true),
-        (names_on("b")[0].to_string(), false),
-        ("cam-0000aa".to_owned(), false),
-    ] {
-        let world = world().with_instance(local(&name, "tty", "a"));
-        let planned = looked(&world, &mut Memory::default(), 0);
-        let mut actions = planned.actions.iter();
-        let is_deleted = actions.any(|action| matches!(action, Action::Delete { .. }));
-        assert_eq!(is_deleted, !is_its, "{name}");
-    }
-    // Akri's have no note of their device, and the controller takes the nodes out of those of lost nodes.
-    let nameless = instance("cam-0000aa", json!({ "spec": { "nodes": ["a"] } }));
-    let mut left = local("cam-0000aa", "tty", "a");
-    left.spec.nodes.clear();
-    for there in [nameless, left] {
-        let planned = looked(&world().with_instance(there), &mut Memory::default(), 0);
-        let mut actions = planned.actions.iter();
-        assert!(!actions.any(|action| matches!(action, Action::Delete { .. })));
-    }
 }
 
 #[test]

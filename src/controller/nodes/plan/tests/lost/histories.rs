@@ -23,16 +23,28 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// The NodeDevices of `b`, which sees the device.
+fn report(made: i64) -> NodeDevices {
+    let seen = json!([{ "instance": "cam-1" }]);
+    let view =
+        json!([{ "namespace": "default", "name": "cam", "complete": true, "devices": seen }]);
+    NodeDevices {
+        spec: node_devices("b", view).spec,
+        ..anew(made)
+    }
+}
+
 proptest! {
-    /// The agent of `b` runs all the time: when its node is taken out it joins again within a minute. Its
-    /// Node is deleted at times, and its Pods are there.
+    /// The agent of `b` runs all the time: when its NodeDevices are deleted it makes them again within a minute. Its Node is
+    /// deleted at times, and its Pods are there.
     #[test]
     fn a_slot_of_an_agent_that_lives_is_nobody_elses(
         events in proptest::collection::vec(event(), 1..120),
         release in 0..1_000_i64,
     ) {
-        let (mut seconds, mut step) = (10_000, 0);
+        let (mut seconds, mut step, mut made) = (10_000, 0, 0);
         let mut world = with_b(Some(ready())).with_configuration(releasing_after(release));
+        world = world.with_node_devices(report(made));
         let mut memory = Memory::default();
         let mut out_since = None;
         for event in events {
@@ -60,10 +72,8 @@ proptest! {
                 Event::NewController => memory = Memory::default(),
             }
             if out_since.is_some_and(|since| seconds - since >= 50) {
-                let device = Arc::make_mut(world.instances.get_mut(&key("cam-1")).unwrap());
-                *device = Instance { spec: crate::api::instance::InstanceSpec {
-                    device_usage: device.spec.device_usage.clone(), ..shared().spec
-                }, ..shared() };
+                made += 1;
+                world = world.with_node_devices(report(made));
                 out_since = None;
             }
             let time = Now { clock: at(seconds) + SignedDuration::from_secs(step), ..now(seconds) };
@@ -74,9 +84,7 @@ proptest! {
             let planned = plan(&world, &memory, time);
             execute(&mut world, &mut memory, &planned, seconds);
             prop_assert!(holds(&world, "b"), "taken at {}", seconds);
-            let is_named = world.instances[&key("cam-1")].spec.nodes.contains(&"b".into());
-            if !is_named && out_since.is_none() { out_since = Some(seconds); }
-            if is_named { out_since = None; }
+            if !world.node_devices.contains_key("b") { out_since = out_since.or(Some(seconds)); }
         }
     }
 }

@@ -1,41 +1,25 @@
-//! Plans this node's reports of shared devices. A controller makes their Instances of all nodes' reports. Pure.
+//! Plans what is reported of each device. Pure.
 use super::{PlanOfOne, World};
 use crate::{
-    agent::device_state::{device_id, pin},
+    agent::device_state::{device_id, observed_slots, pin},
     api::{
-        instance::{HEALTHY, Instance, UNHEALTHY},
-        names,
+        instance::{HEALTHY, Instance, InstanceSpec, UNHEALTHY},
         node_devices::{LEFT, SeenDevice},
         reason::Reason,
     },
     model::{
         budget::{Turn, text_bytes},
-        container_edits::stored_copy,
-        device::Device,
+        container_edits::{stored, stored_copy},
+        device::{Device, DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
         limits,
         slot::holders,
-        slot_table::Use,
+        slot_table::{SlotTable, Use},
         typed_names::ConfigurationKey,
     },
-    store::{Health, Report},
+    store::Report,
 };
 use std::collections::BTreeMap;
-
-/// Returns whether the controller alone writes what an Instance says of nodes.
-pub(super) fn is_merged(world: &World<'_>, instance: &Instance) -> bool {
-    world.merges && instance.spec.shared
-}
-
-pub(super) fn is_named(instance: &Instance, node: &str) -> bool {
-    instance.spec.names_node(node)
-}
-
-/// Returns how the device is reached, as it is noted beside the Instance of a device that one node has.
-pub(super) fn noted(instance: &Instance) -> Option<&String> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(names::CONNECTION)
-}
 
 impl PlanOfOne<'_> {
     /// A device that has an Instance. The first node reports the values for containers if the Instance has others.
@@ -51,7 +35,15 @@ impl PlanOfOne<'_> {
             pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
-        self.report.devices.push(seen);
+        self.list(self.accepted.scope).push(seen);
+    }
+
+    /// Returns the list of devices with this scope.
+    fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
+        match scope {
+            Scope::Shared => &mut self.report.devices,
+            Scope::Node => &mut self.report.own,
+        }
     }
 
     /// A device that has no Instance yet, with all that one is made of.
@@ -61,35 +53,45 @@ impl PlanOfOne<'_> {
         candidates: &[InstanceName; 2],
         turn: &mut Turn,
     ) {
-        let used = candidates.iter().filter(|name| self.may_be_used(name));
-        let usage = used.flat_map(|name| self.new_instance(name, device).spec.device_usage);
+        let used = candidates.iter().flat_map(|name| self.used(name));
         let seen = SeenDevice {
-            usage: usage.collect(),
+            usage: used.collect(),
             properties: own_properties(device, turn),
             pin: noted_pin(device),
             ..self.seen_device(device)
         };
         self.report.announced.push(device.id.to_string());
-        self.report.devices.push(seen);
+        self.list(self.accepted.scope).push(seen);
     }
 
     fn seen_device(&self, device: &Device) -> SeenDevice {
         SeenDevice {
             id: Some(device.id.to_string()),
             connection: Some(device.connection_digest()),
-            flapping: self
-                .flapping(&device.id)
-                .map(|trouble| cut(trouble.message)),
+            flapping: self.flapping(&device.id),
             ..SeenDevice::default()
         }
     }
 
     /// An Instance that names this node, and whose device is missing.
-    pub(super) fn miss(&mut self, key: &InstanceKey, instance: &Instance, health: &Health) {
-        self.report.devices.push(SeenDevice {
-            state: (!health.is_healthy).then(|| UNHEALTHY.to_owned()),
-            flapping: trouble_of(health, Reason::Flapping),
-            other_host: trouble_of(health, Reason::IdentityChanged),
+    pub(super) fn miss(
+        &mut self,
+        key: &InstanceKey,
+        instance: &Instance,
+        flapping: Option<String>,
+    ) {
+        self.list(instance.spec.scope()).push(SeenDevice {
+            state: Some(UNHEALTHY.to_owned()),
+            flapping,
+            ..of_instance(key, instance)
+        });
+    }
+
+    /// An Instance that names this node, and whose pinned device another host announces.
+    pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
+        self.list(instance.spec.scope()).push(SeenDevice {
+            state: Some(UNHEALTHY.to_owned()),
+            other_host: Some(cut(message)),
             ..of_instance(key, instance)
         });
     }
@@ -97,14 +99,62 @@ impl PlanOfOne<'_> {
     /// An Instance that names this node, and of whose device nothing is known yet: it stays as it is.
     pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
         let seen = as_it_is(key, instance, self.world.node);
-        self.report.devices.push(seen);
+        self.list(instance.spec.scope()).push(seen);
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
     /// a slot of it.
     pub(super) fn watch_on(&mut self, key: &InstanceKey, instance: &Instance) {
         let left = left(self.world, key, instance);
-        self.report.devices.extend(left);
+        self.list(instance.spec.scope()).extend(left);
+    }
+
+    pub(super) fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
+        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
+    }
+
+    /// The slots of a new Instance that containers have already: by one of its name that was deleted.
+    fn used(&self, name: &InstanceName) -> BTreeMap<String, String> {
+        let node = self.world.node;
+        let uses = self.world.uses.unwrap_or_default();
+        if !uses.iter().any(|one| one.may_be_of(name)) {
+            return BTreeMap::new();
+        }
+        let spec = InstanceSpec {
+            configuration_name: self.key.name.as_str().into(),
+            capacity: self.accepted.configuration.spec.capacity,
+            nodes: vec![node.clone()],
+            ..InstanceSpec::default()
+        };
+        let (key, new) = (
+            InstanceKey::new(&self.key.namespace, name),
+            Instance::new(name, spec),
+        );
+        let all = self.world.instances.iter().map(|(key, i)| (key, &**i));
+        let mut table = SlotTable::new(node.clone());
+        table.observe(
+            all.chain([(&key, &new)])
+                .map(|(key, instance)| observed_slots(key, instance, node)),
+        );
+        let claims = table.adoptions(uses).changes.into_iter();
+        let its = claims.filter(|claim| claim.key == key);
+        its.filter_map(|claim| Some((claim.slot.to_string(), claim.to?.to_string())))
+            .collect()
+    }
+
+    /// The properties of a device's Instance. They are borrowed: each copy is counted first.
+    fn stored_properties<'a>(
+        &'a self,
+        device: &'a Device,
+    ) -> impl Iterator<Item = (&'a String, &'a String)> {
+        let broker_properties = &self.accepted.configuration.spec.broker_properties;
+        stored(&device.properties, broker_properties)
+    }
+
+    /// The bytes of the properties of a device's Instance.
+    pub(super) fn stored_bytes(&self, device: &Device) -> usize {
+        let properties = self.stored_properties(device);
+        properties.map(|(key, value)| key.len() + value.len()).sum()
     }
 }
 
@@ -160,42 +210,36 @@ fn noted_pin(device: &Device) -> Option<String> {
     (pin.len() <= limits::PIN_MAX).then_some(pin)
 }
 
-fn trouble_of(health: &Health, reason: Reason) -> Option<String> {
-    let such = health
-        .trouble
-        .as_ref()
-        .filter(|trouble| trouble.reason == reason);
-    such.map(|trouble| cut(trouble.message.clone()))
-}
-
-fn cut(text: String) -> String {
+pub(super) fn cut(text: String) -> String {
     limits::cut(text, limits::PROBLEM_MESSAGE_MAX)
 }
 
-/// Adds to the reports the shared Instances of Configurations that this node does not work with just now, and that are
+/// Adds to the reports the Instances of Configurations that this node does not work with just now, and that are
 /// there: nothing is known of their devices. Every Configuration gets a report.
 pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ConfigurationKey, Report>) {
-    if !world.merges {
-        return;
-    }
     for (key, instance) in world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.validated.accepted.contains_key(&of);
-        if is_accepted || !is_merged(world, instance) || !world.configurations.may_have(&of) {
+        if is_accepted || !world.configurations.may_have(&of) {
             continue;
         }
-        let seen = match is_named(instance, world.node) {
+        let seen = match instance.spec.names_node(world.node) {
             true => Some(as_it_is(key, instance, world.node)),
             false => left(world, key, instance),
         };
         let report = reports.entry(of).or_default();
-        report.devices.extend(seen);
+        match instance.spec.scope() {
+            Scope::Shared => report.devices.extend(seen),
+            Scope::Node => report.own.extend(seen),
+        }
     }
     for report in reports.values_mut() {
         let place = |device: &SeenDevice| (device.id.clone(), device.instance.clone());
-        (report.devices).sort_by_cached_key(place);
-        // Where one device has two Instances, both are of it.
-        report.devices.dedup_by_key(|device| place(device));
+        for devices in [&mut report.devices, &mut report.own] {
+            devices.sort_by_cached_key(place);
+            // Where one device has two Instances, both are of it.
+            devices.dedup_by_key(|device| place(device));
+        }
     }
 }
 

@@ -1,24 +1,16 @@
-//! Shared devices where a controller makes the Instances: they are reported, and nothing is changed.
+//! What is reported of devices.
 use super::*;
 use crate::{
     api::{node_devices::SeenDevice, reason::Reason},
     model::slot::SlotId,
 };
 
-fn fixture(spec: &str) -> Fixture {
-    Fixture {
-        merges: true,
-        ..Fixture::new(spec)
-    }
-}
-
 impl Fixture {
     fn reported(&mut self) -> Vec<SeenDevice> {
         let planned = self.plan();
         self.absences.clone_from(&planned.absences);
         self.arrivals.clone_from(&planned.arrivals);
-        assert_eq!(planned.changes, vec![], "the controller writes");
-        planned.reports[&key("cam")].devices.clone()
+        planned.reports.of[&key("cam")].devices.clone()
     }
 
     /// The controller has made, or changed, the Instance of the only device.
@@ -43,7 +35,7 @@ impl Fixture {
 
 #[test]
 fn a_device_is_described_until_its_instance_says_so() {
-    let mut fixture = fixture("");
+    let mut fixture = Fixture::new("");
     let mut device = Device::new("a");
     device.properties.insert("KEY".to_owned(), "1".to_owned());
     fixture.see_devices([device.clone()], true);
@@ -65,7 +57,7 @@ fn a_device_is_described_until_its_instance_says_so() {
 
 #[test]
 fn a_device_that_is_gone_is_unhealthy_for_the_grace_period_and_then_not_reported() {
-    let mut fixture = fixture(", gracePeriodSeconds: 60");
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
     fixture.see(&["a"], true);
     let new = fixture.reported().remove(0);
     fixture.merged(&[NODE], &new);
@@ -81,7 +73,7 @@ fn a_device_that_is_gone_is_unhealthy_for_the_grace_period_and_then_not_reported
 
 #[test]
 fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
-    let mut fixture = fixture(", gracePeriodSeconds: 0");
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
     fixture.see(&["a"], true);
     let new = fixture.reported().remove(0);
     let named = fixture.merged(&["node-b"], &new);
@@ -106,7 +98,7 @@ fn an_instance_is_watched_on_while_a_container_may_have_a_slot_of_it() {
 #[test]
 fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_labels_are_unknown()
 {
-    let mut fixture = fixture(", gracePeriodSeconds: 60");
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
     fixture.see(&["a"], true);
     let new = fixture.reported().remove(0);
     fixture.merged(&[NODE], &new);
@@ -116,24 +108,20 @@ fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_l
     };
     select(&mut fixture, Selection::Unknown);
     assert_eq!(fixture.reported()[0].state, None);
-    assert!(!fixture.plan().reports[&key("cam")].complete);
+    assert!(!fixture.plan().reports.of[&key("cam")].complete);
     select(&mut fixture, Selection::LeftOut);
     assert_eq!(fixture.reported(), vec![]);
-    assert!(fixture.plan().reports[&key("cam")].complete);
+    assert!(fixture.plan().reports.of[&key("cam")].complete);
     let instances = std::mem::take(&mut fixture.instances);
-    assert!(!fixture.plan().reports.contains_key(&key("cam")));
+    assert!(!fixture.plan().reports.of.contains_key(&key("cam")));
     fixture.instances = instances;
-    fixture.merges = false;
-    let changes = fixture.plan().changes;
-    assert!(
-        matches!(changes.as_slice(), [InstanceChange::Delete { .. }]),
-        "{changes:?}"
-    );
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
 }
 
 #[test]
 fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is_free_after_it() {
-    let mut fixture = fixture("");
+    let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
     let new = fixture.reported().remove(0);
     let named = fixture.merged(&[NODE], &new);
@@ -165,8 +153,8 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
 
 #[test]
 fn a_report_has_the_generation_that_was_validated() {
-    let mut fixture = fixture("");
-    let generation = |fixture: &mut Fixture| fixture.plan().reports[&key("cam")].generation;
+    let mut fixture = Fixture::new("");
+    let generation = |fixture: &mut Fixture| fixture.plan().reports.of[&key("cam")].generation;
     assert_eq!(generation(&mut fixture), None);
     fixture.validated.generations.insert(key("cam"), 3);
     assert_eq!(generation(&mut fixture), Some(3));
@@ -174,13 +162,13 @@ fn a_report_has_the_generation_that_was_validated() {
 
 #[test]
 fn nothing_is_reported_before_all_configurations_are_known_and_validated() {
-    let mut fixture = fixture("");
-    assert!(fixture.plan().is_whole);
+    let mut fixture = Fixture::new("");
+    assert!(fixture.plan().reports.is_whole);
     fixture.configurations.is_complete = false;
-    assert!(!fixture.plan().is_whole);
+    assert!(!fixture.plan().reports.is_whole);
     fixture.configurations.is_complete = true;
     let accepted = fixture.validated.accepted.remove(&key("cam"));
-    assert!(!fixture.plan().is_whole);
+    assert!(!fixture.plan().reports.is_whole);
     // One that is refused keeps what it had.
     let problem = Problem::new(Reason::BadSpec, "x");
     fixture.validated.problems.insert(key("cam"), problem);
@@ -193,13 +181,13 @@ fn nothing_is_reported_before_all_configurations_are_known_and_validated() {
         },
     );
     let planned = fixture.plan();
-    assert!(planned.is_whole && accepted.is_some());
-    assert_eq!(planned.reports[&key("cam")].devices.len(), 1);
+    assert!(planned.reports.is_whole && accepted.is_some());
+    assert_eq!(planned.reports.of[&key("cam")].devices.len(), 1);
 }
 
 #[test]
 fn new_devices_are_reported_as_fast_as_instances_may_come() {
-    let mut fixture = fixture(", maxInstances: 2");
+    let mut fixture = Fixture::new(", maxInstances: 2");
     fixture.see(&["a", "b"], true);
     assert_eq!(fixture.reported().len(), 2);
     assert_eq!(fixture.reported().len(), 2, "and go on to be");
@@ -217,7 +205,7 @@ fn the_pin_of_a_device_is_reported_until_its_instance_has_it_and_then_another_ho
         device.pin = Some(pin.parse().unwrap());
         device
     };
-    let mut fixture = fixture(", gracePeriodSeconds: 10");
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 10");
     fixture.see_devices([pinned(FIRST)], true);
     let new = fixture.reported().remove(0);
     assert_eq!(new.pin.as_deref(), Some(FIRST));

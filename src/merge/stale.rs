@@ -57,16 +57,18 @@ pub(super) fn without_connection_digest(instance: &Instance, slot: &str) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::fixtures::instance;
     use serde_json::Value;
     use std::collections::BTreeMap;
 
     /// Returns the paths of what is removed from an Instance `cam-1` with this usage and these annotations.
     fn removed(usage: Value, annotations: Value) -> Vec<String> {
-        let fields = json!({
-            "metadata": { "annotations": annotations }, "spec": { "deviceUsage": usage },
+        let object = json!({
+            "apiVersion": "akri.sh/v0", "kind": "Instance",
+            "metadata": { "name": "cam-1", "annotations": annotations },
+            "spec": { "configurationName": "cam", "cdiName": "", "capacity": 2, "deviceUsage": usage },
         });
-        let operations = without_stale(&instance("cam-1", fields)).into_iter();
+        let instance = serde_json::from_value(object).unwrap();
+        let operations = without_stale(&instance).into_iter();
         let removed = operations.filter_map(|operation| {
             let PatchOperation::Remove(remove) = operation else {
                 return None;

@@ -1,47 +1,83 @@
-//! Merges the content of an Instance that depends on nodes: for a shared device from the nodes' reports, for another one
-//! by taking lost nodes out. Pure.
+//! Merges what nodes report of an Instance's device: the nodes that it names, its labels, its content, its status. Pure.
 use super::{
-    device_reports::{NodeReports, exceptions, is_same_host, rank},
-    notices,
-    plan::{Change, Planner, holders},
+    events,
+    finalizers::without_akris,
+    plan::{Change, Merge, holders},
+    reports::{NodeReports, is_same_host, rank},
+    stale::{is_slot, without_connection_digest, without_stale},
+    status::{exceptions, with_conditions},
 };
 use crate::{
-    api::{condition, instance::Instance, names},
+    api::{
+        condition,
+        instance::{Instance, InstanceStatus},
+        names,
+    },
     model::{
         container_edits::stored_copy,
-        device::Scope,
         instance_name::InstanceKey,
-        patch::{add, remove},
+        patch::{add, remove, test, with_map},
         typed_names::NodeName,
     },
-    store::{
-        kubernetes::plan::{self as written, with_map},
-        plan::with_conditions,
-    },
 };
-use json_patch::{Patch, PatchOperation};
+use json_patch::PatchOperation;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-impl Planner<'_> {
-    /// Returns what the nodes say of a device that is shared. Of one of its own, its agent writes it.
-    pub(super) fn reports(&self, key: &InstanceKey, instance: &Instance) -> NodeReports<'_> {
-        match instance.spec.shared {
-            true => self.device_reports.of(key, instance),
-            false => NodeReports::new(),
+impl Merge<'_> {
+    pub(super) fn change(&self, key: &InstanceKey, instance: &Instance) -> Change {
+        let mut change = Change::default();
+        let mut operations = without_akris(&instance.metadata);
+        if instance.metadata.deletion_timestamp.is_none() {
+            let reports = self.reports_of(key, instance);
+            let nodes = self.nodes(key, instance, &reports, &mut change);
+            if nodes != instance.spec.nodes {
+                operations.push(add(&["spec", "nodes"], json!(nodes)));
+            }
+            operations.extend(self.relabelled(instance, &nodes, &reports, &mut change));
+            operations.extend(self.described(key, instance, &nodes, &reports));
+            operations.extend(self.released(key, instance, &mut change));
+            operations.extend(without_stale(instance));
+            change.status = self.status(instance, &nodes, &reports, &mut change);
         }
+        Change {
+            operations,
+            ..change
+        }
+    }
+
+    fn released(
+        &self,
+        key: &InstanceKey,
+        instance: &Instance,
+        change: &mut Change,
+    ) -> Vec<PatchOperation> {
+        let mut operations = vec![];
+        for (slot, node) in holders(instance) {
+            if !self.surroundings.is_released(&node, key, instance) || !is_slot(instance, slot) {
+                continue;
+            }
+            if self.is_gone(&node) {
+                change.gone.insert(node.clone());
+            }
+            let held = json!(instance.spec.device_usage.get(slot));
+            operations.push(test(&["spec", "deviceUsage", slot], held));
+            operations.push(remove(&["spec", "deviceUsage", slot]));
+            operations.extend(without_connection_digest(instance, slot));
+            change.freed.push((slot.to_owned(), node));
+        }
+        operations
     }
 
     /// The nodes as they are to be: those that stay in their order, then those that join. What is gone or absent is noted in
     /// `change`.
-    pub(super) fn nodes(
+    fn nodes(
         &self,
         key: &InstanceKey,
         instance: &Instance,
         reports: &NodeReports<'_>,
         change: &mut Change,
     ) -> Vec<NodeName> {
-        let scope = instance.spec.scope();
         let of = instance.spec.configuration_key(&key.namespace);
         let is_offered =
             |node: &NodeName| reports.get(node).is_some_and(|report| report.is_offered());
@@ -49,13 +85,12 @@ impl Planner<'_> {
         for node in &instance.spec.nodes {
             if self.is_gone(node) {
                 change.gone.insert(node.clone());
-            } else if self.memory.leaves(node, key, scope, self.instant) {
+            } else if self.surroundings.is_silent(node) {
                 change.absent.push(node.clone());
-            } else if self.world.selects(&of, node)
-                && (scope == Scope::Node
-                    || is_offered(node)
+            } else if self.surroundings.selects(&of, node)
+                && (is_offered(node)
                     || !reports.contains_key(node)
-                        && !self.device_reports.has_complete_report(&of, node))
+                        && !self.reports.has_complete_report(instance, &of, node))
             {
                 nodes.push(node.clone());
             }
@@ -68,9 +103,9 @@ impl Planner<'_> {
                 report.is_healthy()
                     && report.is_offered()
                     && is_same_host(report, pin)
-                    && self.world.selects(&of, node)
+                    && self.surroundings.selects(&of, node)
                     && !self.is_gone(node)
-                    && !self.memory.is_silent(node, self.instant)
+                    && !self.surroundings.is_silent(node)
                     && !instance.spec.names_node(node)
             })
             .map(|(node, _)| *node)
@@ -94,7 +129,7 @@ impl Planner<'_> {
         reports: &NodeReports<'_>,
     ) -> usize {
         let of = instance.spec.configuration_key(&key.namespace);
-        let configuration = self.world.configurations.get(&of);
+        let configuration = self.surroundings.configuration(&of);
         let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
             return usize::MAX;
         };
@@ -110,8 +145,8 @@ impl Planner<'_> {
         most.saturating_sub(offering.len())
     }
 
-    /// Changes the values that a shared Instance has from its Configuration and its first node.
-    pub(super) fn described(
+    /// Changes the values that an Instance has from its Configuration and its first node.
+    fn described(
         &self,
         key: &InstanceKey,
         instance: &Instance,
@@ -119,14 +154,10 @@ impl Planner<'_> {
         reports: &NodeReports<'_>,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        let Some(identity) = self
-            .device_reports
-            .device(key)
-            .filter(|_| instance.spec.shared)
-        else {
+        let Some(identity) = self.reports.device(key) else {
             return operations;
         };
-        let configuration = self.world.configurations.get(&identity.configuration);
+        let configuration = self.surroundings.configuration(&identity.configuration);
         let capacity = configuration.map(|configuration| configuration.spec.capacity);
         let capacity = capacity.filter(|capacity| *capacity != instance.spec.capacity);
         operations.extend(capacity.map(|now| add(&["spec", "capacity"], json!(now))));
@@ -138,28 +169,33 @@ impl Planner<'_> {
         let all = all.filter(|now| *now != instance.spec.broker_properties);
         operations.extend(all.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
-        let notes = [
+        let noted = |name: &str| annotations.and_then(|all| all.get(name));
+        let connection = first.and_then(|report| report.connection.as_ref());
+        let connection = connection.filter(|_| identity.node.is_some());
+        let first_time = [
             (names::DEVICE_ID, Some(&identity.device)),
             (names::PIN, pin_of(nodes, reports)),
         ];
-        let is_noted = |name: &str| annotations.is_some_and(|all| all.contains_key(name));
-        let mut notes = notes.into_iter().filter(|(name, _)| !is_noted(name));
-        let notes: Vec<_> = notes
-            .by_ref()
+        let first_time = first_time
+            .into_iter()
+            .filter(|(name, _)| noted(name).is_none());
+        let connection = connection.filter(|now| noted(names::CONNECTION) != Some(*now));
+        let notes: Vec<_> = first_time
+            .chain([(names::CONNECTION, connection)])
             .filter_map(|(name, note)| Some((name, note?)))
             .collect();
         if !notes.is_empty() {
             operations.extend(with_map(annotations, "annotations"));
         }
-        let noted = |(name, note)| add(&["metadata", "annotations", name], json!(note));
-        operations.extend(notes.into_iter().map(noted));
+        let operation = |(name, note)| add(&["metadata", "annotations", name], json!(note));
+        operations.extend(notes.into_iter().map(operation));
         operations
     }
 
     /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready
     /// node keeps its label until its agent reports that it left, because a returning agent finds the slots that
     /// containers still use by the label. Akri's Instances have no labels.
-    pub(super) fn relabelled(
+    fn relabelled(
         &self,
         instance: &Instance,
         nodes: &[NodeName],
@@ -171,24 +207,23 @@ impl Planner<'_> {
         let labels = instance.metadata.labels.as_ref();
         let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
         let mut operations = vec![];
-        for key in labels.into_iter().flat_map(BTreeMap::keys) {
-            let Some(node) = key.strip_prefix(names::NODE_LABEL_PREFIX) else {
+        for label in labels.into_iter().flat_map(BTreeMap::keys) {
+            let Some(node) = label.strip_prefix(names::NODE_LABEL_PREFIX) else {
                 continue;
             };
             let has_left = |node: &&NodeName| {
-                instance.spec.shared
-                    && self.device_reports.has_complete_report(&of, node)
+                self.reports.has_complete_report(instance, &of, node)
                     && !reports.contains_key(node)
                     && !nodes.contains(node)
                     && !holders.contains(*node)
             };
-            match self.labels.get(key) {
+            match self.labels.get(label) {
                 None => {
-                    operations.push(remove(&["metadata", "labels", key]));
+                    operations.push(remove(&["metadata", "labels", label]));
                     change.gone.insert(self.whole_name(instance, node));
                 }
                 Some(node) if has_left(node) => {
-                    operations.push(remove(&["metadata", "labels", key]));
+                    operations.push(remove(&["metadata", "labels", label]));
                 }
                 Some(_) => {}
             }
@@ -215,15 +250,14 @@ impl Planner<'_> {
         whole.cloned().unwrap_or_else(|| in_label.into())
     }
 
-    /// Takes out the reports of nodes that the Instance has not: of lost ones, and what an agent wrote that did not know yet
-    /// that its node was taken out. Of a shared device, what the nodes say themselves is put there.
-    pub(super) fn status(
+    /// Puts there what the nodes report, and takes out what is of nodes that the Instance does not name.
+    fn status(
         &self,
         instance: &Instance,
         nodes: &[NodeName],
         reports: &NodeReports<'_>,
         change: &mut Change,
-    ) -> Option<Patch> {
+    ) -> Option<InstanceStatus> {
         let is_well = reports
             .values()
             .all(|report| report.is_healthy() && report.trouble().is_none());
@@ -239,13 +273,15 @@ impl Planner<'_> {
         let now = condition::time(self.now);
         let mut after = before.clone();
         after.nodes = exceptions(&before, nodes, reports, &now);
-        change.events = notices::of_health(&before, &after, nodes);
+        change.events = events::of_health(&before, &after, nodes);
         let mut spec = instance.spec.clone();
         spec.nodes = nodes.to_vec();
         for (slot, _) in &change.freed {
             spec.device_usage.remove(slot);
         }
-        written::status(instance, &with_conditions(after, &spec, &now))
+        let after = with_conditions(after, &spec, &now);
+        let is_same = before.nodes == after.nodes && before.conditions == after.conditions;
+        (!is_same).then_some(after)
     }
 }
 

@@ -1,0 +1,178 @@
+//! The Instances of devices that have none yet. Pure.
+use super::{
+    plan::Merge,
+    reports::{Identity, NodeReports, is_same_host, names_of, rank},
+};
+use crate::{
+    api::{
+        configuration::{Configuration, Problem},
+        instance::{Instance, InstanceSpec},
+        names,
+        node_devices::SeenDevice,
+        reason::Reason,
+    },
+    model::{
+        container_edits::stored_copy,
+        instance_name::{InstanceKey, InstanceName},
+        slot::{SlotId, SlotOwner},
+        typed_names::{ConfigurationKey, NodeName},
+    },
+};
+use kube::Resource as _;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The problem of each Configuration with a device whose names are taken.
+pub(crate) type Nameless = BTreeMap<ConfigurationKey, Problem>;
+
+impl Merge<'_> {
+    /// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and of devices that one node has on
+    /// each node; and a problem of each Configuration with a device whose names are taken.
+    pub(crate) fn new_instances(&self) -> (Vec<Instance>, Nameless) {
+        let mut names: BTreeSet<InstanceKey> = BTreeSet::new();
+        let mut counts: BTreeMap<(ConfigurationKey, Option<&NodeName>), i64> = BTreeMap::new();
+        for (key, instance) in self.instances {
+            let of = instance.spec.configuration_key(&key.namespace);
+            let node = instance
+                .spec
+                .nodes
+                .first()
+                .filter(|_| !instance.spec.shared);
+            *counts.entry((of, node)).or_default() += 1;
+        }
+        let (mut made, mut nameless) = (vec![], Nameless::new());
+        for (device, reports) in self.reports.without_instance() {
+            let of = &device.configuration;
+            let Some(configuration) = self.surroundings.configuration(of) else {
+                continue;
+            };
+            let is_deleting = configuration.metadata.deletion_timestamp.is_some();
+            let count = counts
+                .entry((of.clone(), device.node.as_ref()))
+                .or_default();
+            if is_deleting || *count >= configuration.spec.max_instances {
+                continue;
+            }
+            let mut seen: NodeReports<'_> = reports.clone();
+            seen.retain(|node, report| {
+                report.is_healthy()
+                    && !self.is_gone(node)
+                    && !self.surroundings.is_silent(node)
+                    && self.surroundings.selects(of, node)
+            });
+            let most = configuration.spec.max_nodes;
+            let most = most.and_then(|most| usize::try_from(most).ok());
+            let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
+            let candidates = names_of(device);
+            // Another Configuration may have an Instance of the name.
+            let is_taken =
+                |key: &InstanceKey| self.all_instances.contains_key(key) || names.contains(key);
+            let free = (candidates.iter()).find(|name| !is_taken(&key(name)));
+            let Some(name) = free else {
+                let problem = || self.name_taken(device, &candidates.each_ref().map(key));
+                nameless.entry(of.clone()).or_insert_with(problem);
+                continue;
+            };
+            let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
+            if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
+                *count += 1;
+                names.insert(key(name));
+                made.push(instance);
+            }
+        }
+        (made, nameless)
+    }
+
+    fn name_taken(&self, device: &Identity, names: &[InstanceKey; 2]) -> Problem {
+        let instances = names.iter().filter_map(|key| self.all_instances.get(key));
+        let nodes: BTreeSet<&str> = (instances.flat_map(|instance| &instance.spec.nodes))
+            .map(|node| node.as_str())
+            .collect();
+        let nodes: Vec<&str> = nodes.into_iter().collect();
+        let [short, long] = names;
+        let message = format!(
+            "a device gets no Instance, because {} and {} are Instances of other devices, on {}; its id is {:?}; rename this Configuration",
+            short.name,
+            long.name,
+            nodes.join(", "),
+            device.device,
+        );
+        Problem::new(Reason::InstanceNameTaken, message)
+    }
+}
+
+/// Returns the first `most` nodes in the order of the device.
+fn first_in_order<'a>(name: &str, seen: NodeReports<'a>, most: usize) -> NodeReports<'a> {
+    if seen.len() <= most {
+        return seen;
+    }
+    let mut all: Vec<_> = seen.into_iter().collect();
+    all.sort_by_cached_key(|(node, _)| rank(name, node));
+    all.into_iter().take(most).collect()
+}
+
+/// Returns the Instance of a device. `None` if no node reports the properties of the device.
+fn instance(
+    device: &Identity,
+    configuration: &Configuration,
+    name: &str,
+    seen: &NodeReports<'_>,
+) -> Option<Instance> {
+    let (first, properties) =
+        (seen.iter()).find_map(|(node, report)| Some((*node, report.properties.as_ref()?)))?;
+    // A node that sees another host of a pinned device's name does not offer it.
+    let pin = seen.get(first).and_then(|report| report.pin.as_ref());
+    let is_same = |report: &SeenDevice| is_same_host(report, pin);
+    let others = (seen.iter())
+        .filter(|(node, report)| **node != first && is_same(report))
+        .map(|(node, _)| node);
+    let nodes: Vec<NodeName> = [&first]
+        .into_iter()
+        .chain(others)
+        .map(|n| (*n).to_owned())
+        .collect();
+    let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
+    let spec = InstanceSpec {
+        configuration_name: device.configuration.name.clone(),
+        cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),
+        capacity: configuration.spec.capacity,
+        broker_properties: stored_copy(properties, &configuration.spec.broker_properties),
+        shared: device.node.is_none(),
+        device_usage: usage(name, seen),
+        nodes,
+    };
+    let labels = spec.nodes.iter().map(|node| names::node_label(node));
+    let labels = labels.map(|label| (label, String::new())).collect();
+    let mut instance = Instance::new(name, spec);
+    instance.metadata.namespace = Some(device.configuration.namespace.clone());
+    let owner = configuration.controller_owner_ref(&());
+    instance.metadata.owner_references = owner.map(|owner| vec![owner]);
+    instance.metadata.labels = Some(labels);
+    let mut annotations = BTreeMap::from([(names::DEVICE_ID.to_owned(), device.device.clone())]);
+    annotations.extend(pin.map(|pin| (names::PIN.to_owned(), pin.clone())));
+    // How others reach a shared device, each of them reports.
+    let connection = seen
+        .get(first)
+        .and_then(|report| report.connection.as_ref());
+    let connection = connection.filter(|_| device.node.is_some());
+    annotations.extend(connection.map(|it| (names::CONNECTION.to_owned(), it.clone())));
+    instance.metadata.annotations = Some(annotations);
+    Some(instance)
+}
+
+/// Returns the slots that containers have already. If two nodes report one slot, the first node gets it.
+fn usage(name: &str, seen: &NodeReports<'_>) -> BTreeMap<String, String> {
+    let mut usage = BTreeMap::new();
+    for (node, report) in seen {
+        for (slot, owner) in &report.usage {
+            let is_its = slot
+                .parse::<SlotId>()
+                .is_ok_and(|slot| slot.instance == name);
+            let is_own = (SlotOwner::from_usage(owner))
+                .is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == *node));
+            if is_its && is_own {
+                usage.entry(slot.clone()).or_insert_with(|| owner.clone());
+            }
+        }
+    }
+    usage
+}

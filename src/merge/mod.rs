@@ -1,0 +1,27 @@
+//! Makes Instances: what nodes report becomes, with the Configurations and the Instances, changes of Instances. Pure.
+//!
+//! It alone decides which Instances are created, what they say, which nodes they name, and when they are deleted. The
+//! controller calls it for a cluster, and the store of a folder for its one node. An agent reports all its devices, and writes
+//! of an Instance its own slots.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `reports.rs` | which reports are about the device of an Instance |
+//! | `create.rs` | which devices get an Instance |
+//! | `change.rs`, `status.rs` | which nodes an Instance names, and what it says |
+//! | `end.rs` | when it is deleted |
+//! | `alone.rs` | all that, for a node without a cluster |
+#[cfg(any(test, feature = "standalone"))]
+pub(crate) mod alone;
+mod change;
+mod create;
+mod end;
+mod events;
+pub(crate) mod finalizers;
+pub(crate) mod plan;
+mod reports;
+mod stale;
+pub(crate) mod status;
+
+pub(crate) use events::{InstanceEvent, listed};
+pub(crate) use reports::DeviceReports;
