@@ -1,4 +1,4 @@
-//! Reads Configurations, and reads and writes Instances.
+//! Reads Configurations and Instances, and writes slots of Instances and what this node reports.
 //!
 //! All stores implement one trait, so that the agent is the same with a cluster and without one. A store publishes
 //! whole sets over a `watch`; when a write returns, the sets already include it.
