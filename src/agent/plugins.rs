@@ -74,13 +74,23 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let (server, accepted) = server::channel();
-    let (turns, requests) = list_turns::channel();
-    let lists = list_turns::run(
-        inputs.settings.plugin_folder.clone(),
-        published.listed.subscribe(),
-        requests,
-    );
-    let plugins = Plugins::new(inputs, published, server, turns, shutdown.clone());
+    let (turns, lists) = list_turns::turns(&inputs, &published);
+    let plugins = Plugins {
+        server,
+        turns,
+        registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
+        tasks: JoinMap::new(),
+        running: BTreeMap::new(),
+        observed: Arc::default(),
+        slot_limit: 0,
+        accepted: BTreeSet::new(),
+        gone: BTreeSet::new(),
+        is_gone_stale: true,
+        is_plan_due: true,
+        shutdown: shutdown.clone(),
+        inputs,
+        published,
+    };
     tokio::try_join!(
         server::run(allocator, accepted),
         // A connection that the kubelet still has could ask for turns.
@@ -114,31 +124,6 @@ struct Plugins {
 }
 
 impl Plugins {
-    fn new(
-        inputs: Inputs,
-        published: Published,
-        server: mpsc::Sender<Accepted>,
-        turns: ListTurns,
-        shutdown: CancellationToken,
-    ) -> Self {
-        Self {
-            server,
-            turns,
-            registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
-            tasks: JoinMap::new(),
-            running: BTreeMap::new(),
-            observed: Arc::default(),
-            slot_limit: 0,
-            accepted: BTreeSet::new(),
-            gone: BTreeSet::new(),
-            is_gone_stale: true,
-            is_plan_due: true,
-            shutdown,
-            inputs,
-            published,
-        }
-    }
-
     /// Starts, stops and updates the plugins until the shutdown.
     async fn run(mut self) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
@@ -275,7 +260,7 @@ impl Plugins {
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
-        let mut namespaces = plan::namespaces(&instances, &self.inputs.settings.node_name);
+        let mut namespaces = list_turns::namespaces(&instances, &self.inputs.settings.node_name);
         for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
             make_way(n).await;
             match action {

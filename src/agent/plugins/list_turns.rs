@@ -3,7 +3,11 @@
 //! For each list a kubelet copies all slots and all answers of `Allocate` that it keeps, and only then waits until the
 //! copies of other lists are written (devicemanager/manager.go: `writeCheckpoint`). Lists that come faster than it writes
 //! take many times the memory of its checkpoint: 1,000 resources at once took 7 GB beside Pods with large environments.
-use crate::agent::values::Listed;
+use super::{
+    inputs::{Inputs, Published},
+    plan,
+};
+use crate::{agent::values::Listed, model::plugin_name::PluginName, store::Instances};
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +32,7 @@ const BURST: Duration = Duration::from_secs(2);
 const REQUESTS: usize = 16;
 
 /// A plugin of a namespace that waits to send its list.
-pub(super) struct Waiting {
+struct Waiting {
     namespace: String,
     turn: oneshot::Sender<()>,
 }
@@ -37,8 +41,17 @@ pub(super) struct Waiting {
 #[derive(Clone)]
 pub(super) struct ListTurns(mpsc::Sender<Waiting>);
 
-/// Returns what asks for turns, and the requests for [`run`].
-pub(super) fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
+/// Returns what asks for turns, and what gives them, at the rate at which the kubelet writes its checkpoint.
+pub(super) fn turns(
+    inputs: &Inputs,
+    published: &Published,
+) -> (ListTurns, impl Future<Output = ()> + use<>) {
+    let (turns, requests) = channel();
+    let folder = inputs.settings.plugin_folder.clone();
+    (turns, run(folder, published.listed.subscribe(), requests))
+}
+
+fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
     let (sender, requests) = mpsc::channel(REQUESTS);
     (ListTurns(sender), requests)
 }
@@ -54,8 +67,19 @@ impl ListTurns {
     }
 }
 
+/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
+pub(super) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
+    let mut namespaces = BTreeMap::new();
+    for (key, instance) in instances {
+        for resource in plan::resources_of(instance, node) {
+            namespaces.insert(resource.plugin(), key.namespace.to_string());
+        }
+    }
+    namespaces
+}
+
 /// Gives turns until nobody can ask for one. `folder` is the kubelet's, `listed` are the lists of all plugins.
-pub(super) async fn run(
+async fn run(
     folder: PathBuf,
     listed: watch::Receiver<Listed>,
     mut requests: mpsc::Receiver<Waiting>,
