@@ -5,6 +5,7 @@ mod denied;
 mod former_name;
 mod inputs;
 mod leftovers;
+mod list_turns;
 mod pace;
 pub(crate) mod plan;
 mod registrar;
@@ -35,6 +36,7 @@ use allocate::Allocator;
 use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::remove_left_over_sockets;
+use list_turns::ListTurns;
 use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
@@ -72,8 +74,19 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let (server, accepted) = server::channel();
-    let plugins = Plugins::new(inputs, published, server, shutdown);
-    tokio::try_join!(server::run(allocator, accepted), plugins.run())?;
+    let (turns, requests) = list_turns::channel();
+    let lists = list_turns::run(
+        inputs.settings.plugin_folder.clone(),
+        published.listed.subscribe(),
+        requests,
+    );
+    let plugins = Plugins::new(inputs, published, server, turns, shutdown.clone());
+    tokio::try_join!(
+        server::run(allocator, accepted),
+        // A connection that the kubelet still has could ask for turns.
+        async { Ok(shutdown.run_until_cancelled(lists).await) },
+        plugins.run()
+    )?;
     Ok(())
 }
 
@@ -83,6 +96,7 @@ struct Plugins {
     registrar: Arc<Registrar>,
     /// Takes the connections of all plugins.
     server: mpsc::Sender<Accepted>,
+    turns: ListTurns,
     tasks: JoinMap<PluginName, ()>,
     running: BTreeMap<PluginName, Running>,
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
@@ -104,10 +118,12 @@ impl Plugins {
         inputs: Inputs,
         published: Published,
         server: mpsc::Sender<Accepted>,
+        turns: ListTurns,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             server,
+            turns,
             registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
             tasks: JoinMap::new(),
             running: BTreeMap::new(),
@@ -259,11 +275,15 @@ impl Plugins {
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
+        let mut namespaces = plan::namespaces(&instances, &self.inputs.settings.node_name);
         for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
             make_way(n).await;
             match action {
                 Action::Stop(name) => self.stop(&name).await,
-                Action::Start(offered) => self.start(offered, &gone),
+                Action::Start(offered) => {
+                    let namespace = namespaces.remove(&offered.resource.plugin());
+                    self.start(offered, namespace.unwrap_or_default(), &gone);
+                }
             }
         }
         metrics().set_plugins(desired.len());
@@ -292,7 +312,7 @@ impl Plugins {
             .send_if_modified(|listed| listed.remove(&offered.full_name).is_some());
     }
 
-    fn start(&mut self, offered: Offered, gone: &BTreeSet<InstanceName>) {
+    fn start(&mut self, offered: Offered, namespace: String, gone: &BTreeSet<InstanceName>) {
         let name = offered.resource.plugin();
         let list = self.slots_of(&offered.resource, gone);
         let slots = watch::Sender::new(list.clone());
@@ -314,6 +334,8 @@ impl Plugins {
             published: self.published.clone(),
             registrar: self.registrar.clone(),
             server: self.server.clone(),
+            turns: self.turns.clone(),
+            namespace,
             rebind: rebind.subscribe(),
             last_second: 0,
             slots: slots.subscribe(),

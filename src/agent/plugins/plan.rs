@@ -107,6 +107,17 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginNam
         .collect()
 }
 
+/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
+pub(crate) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
+    let mut namespaces = BTreeMap::new();
+    for (key, instance) in instances {
+        for resource in resources_of(instance, node) {
+            namespaces.insert(resource.plugin(), key.namespace.to_string());
+        }
+    }
+    namespaces
+}
+
 /// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource
 /// whose slots a container here holds stays as long, even if this node does not see the device any more.
 pub(crate) fn resources_of(instance: &Instance, node: &str) -> impl Iterator<Item = Resource> {

@@ -4,6 +4,7 @@
 //! (`pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go`).
 use super::{
     inputs::{Inputs, Published},
+    list_turns::ListTurns,
     plan,
     registrar::Registrar,
     server::Accepted,
@@ -56,6 +57,8 @@ pub(super) struct Plugin {
     pub(super) published: Published,
     pub(super) registrar: Arc<Registrar>,
     pub(super) server: mpsc::Sender<Accepted>,
+    pub(super) turns: ListTurns,
+    pub(super) namespace: String,
     pub(super) offered: Offered,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) rebind: watch::Receiver<u64>,
@@ -123,6 +126,8 @@ impl Plugin {
         let streams = watch::Sender::new(Streams::default());
         let served = Arc::new(Served {
             resource: self.offered.resource.clone(),
+            namespace: self.namespace.clone(),
+            turns: self.turns.clone(),
             slots: self.slots.clone(),
             streams: streams.clone(),
             closing,

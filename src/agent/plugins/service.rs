@@ -1,8 +1,8 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
-use super::allocate::Allocator;
+use super::{allocate::Allocator, list_turns::ListTurns};
 use crate::{agent::values::Slot, model::slot_table::Resource};
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream::unfold};
 use petiole_kubelet_api::device_plugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,
     DevicePluginOptions, Empty, HEALTHY, ListAndWatchResponse, PreStartContainerRequest,
@@ -11,7 +11,6 @@ use petiole_kubelet_api::device_plugin::{
 };
 use std::{collections::BTreeSet, pin::Pin, sync::Arc};
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -22,6 +21,8 @@ pub(super) struct Service {
 /// The plugin that a connection is to.
 pub(super) struct Served {
     pub(super) resource: Resource,
+    pub(super) namespace: String,
+    pub(super) turns: ListTurns,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
     /// Ends the streams.
@@ -49,15 +50,14 @@ impl DevicePlugin for Service {
         request: Request<Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
         let served = served(&request)?;
-        let open = OpenStream::new(served.streams.clone());
-        let lists = WatchStream::new(served.slots.clone())
-            .map(move |slots| {
-                let _open = &open;
-                Ok(ListAndWatchResponse {
-                    devices: slots.iter().map(device).collect(),
-                })
-            })
-            .take_until(served.closing.clone().cancelled_owned());
+        let mut slots = served.slots.clone();
+        slots.mark_changed();
+        let list = List {
+            _open: OpenStream::new(served.streams.clone()),
+            served: served.clone(),
+            slots,
+        };
+        let lists = unfold(list, List::next).take_until(served.closing.clone().cancelled_owned());
         Ok(Response::new(Box::pin(lists)))
     }
 
@@ -124,6 +124,26 @@ fn device(slot: &Slot) -> Device {
         id: slot.id.clone(),
         health: if slot.is_healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
         topology: None,
+    }
+}
+
+/// The list of a plugin, as one stream sends it.
+struct List {
+    served: Arc<Served>,
+    slots: watch::Receiver<Arc<[Slot]>>,
+    _open: OpenStream,
+}
+
+impl List {
+    /// Waits for a change and for the plugin's turn, and returns the list as it is then.
+    async fn next(mut self) -> Option<(Result<ListAndWatchResponse, Status>, Self)> {
+        self.slots.changed().await.ok()?;
+        let Served {
+            turns, namespace, ..
+        } = &*self.served;
+        turns.wait(namespace.clone()).await;
+        let devices = self.slots.borrow_and_update().iter().map(device).collect();
+        Some((Ok(ListAndWatchResponse { devices }), self))
     }
 }
 
