@@ -48,7 +48,7 @@ leaks:
     cargo test --locked --test leaks -- --ignored
 
 # Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
-optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1"
+optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1"
 
 # All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
 properties cases="2000" seed="":

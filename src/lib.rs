@@ -40,11 +40,11 @@
 //! |---|---|---|
 //! | `agent` | on each node: discovery, the node's report, device plugins, slots | [`agent`], [`discovery`], [`store`] |
 //! | `controller` | for the whole cluster; one of two replicas acts: merges the reports of all nodes into Instances; brokers, Services, lost nodes, status | [`controller`], [`cluster`] |
-//! | `kubelet` | the kubelet's device manager, with Pods as plain processes | [`kubelet`] |
+//! | `kubelet` | the kubelet's device manager, with Pods as plain processes | `petiole_kubelet` |
 //! | `demo` | a kubelet, an agent and a few services, with a live table | `demo` |
 //! | `discover` | prints the devices of one discovery handler | [`discovery`] |
 //! | `handler` | one discovery handler without rights, as a process for the agent of its node | [`discovery`] |
-//! | `get` | prints the Pods and plugins of a running `kubelet`, and the Instances of a standalone agent | [`kubelet`], [`store`] |
+//! | `get` | prints the Pods and plugins of a running `kubelet`, and the Instances of a standalone agent | `petiole_kubelet`, [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |
 //! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `live`, `inspect` |
@@ -52,25 +52,21 @@
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
-//! What knows nothing of Petiole is in `crates/`: the mDNS querier, and the kubelet's APIs with their sockets.
+//! What knows nothing of Petiole is in `crates/`: the mDNS querier, the kubelet's APIs with their sockets, and the kubelet.
+//! `petiole-base` has what that kubelet and this package both stand on; here its modules are `crate::files` and so on.
 //!
-//! [`agent`], [`controller`] and [`kubelet`] never import each other. They communicate over the protocols of Kubernetes. Every decision is in a file named
-//! `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
+//! [`agent`], [`controller`] and the kubelet never import each other. They communicate over the protocols of Kubernetes. Every
+//! decision is in a file named `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
 pub mod agent;
 pub mod api;
-pub mod backoff;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod discovery;
-pub mod files;
-pub mod folder_watch;
 #[cfg(feature = "workstation")]
 pub mod inspect;
-#[cfg(feature = "kubelet")]
-pub mod kubelet;
 #[cfg(feature = "workstation")]
 pub mod live;
 pub(crate) mod merge;
@@ -85,7 +81,7 @@ pub mod screen;
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
 pub mod store;
-pub mod supervisor;
 pub mod telemetry;
 pub mod tidy;
-pub mod yaml;
+
+use petiole_base::{backoff, files, folder_watch, supervisor, yaml};

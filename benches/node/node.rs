@@ -3,7 +3,8 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use petiole::{kubelet::client::Client as KubeletClient, model::slot::SlotId};
+use petiole::model::slot::SlotId;
+use petiole_kubelet::client::Client as KubeletClient;
 use std::{
     collections::BTreeMap,
     fs::{self, File},

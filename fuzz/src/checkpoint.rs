@@ -2,12 +2,12 @@
 //! checksum is set right, or it would stop every input there is.
 use petiole::{
     agent::fuzzing::uses,
-    kubelet::fuzzing::checkpoint_again,
     model::{
         instance_name::{InstanceKey, InstanceName},
         slot_table::{ObservedSlots, Precedence, SlotTable},
     },
 };
+use petiole_kubelet::fuzzing::checkpoint_again;
 use petiole_kubelet_api::checkpoint::{self, Data, Entry};
 use std::collections::BTreeMap;
 

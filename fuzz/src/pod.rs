@@ -1,5 +1,5 @@
 //! Manifests of static Pods. An input is a YAML or JSON text.
-use petiole::kubelet::fuzzing::static_pod;
+use petiole_kubelet::fuzzing::static_pod;
 
 const NODE: &str = "Node-1";
 

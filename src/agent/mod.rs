@@ -79,7 +79,7 @@ pub async fn run(
 }
 
 /// Discovers and writes Instances until `answered` or `shutdown`. It needs no kubelet, and offers nothing.
-#[cfg(feature = "kubelet")]
+#[cfg(feature = "standalone")]
 pub async fn look(
     settings: Settings,
     store: Arc<dyn Store>,

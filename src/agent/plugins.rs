@@ -20,9 +20,14 @@ use super::{
     values::{KubeletFolder, Offered, Slot},
 };
 use crate::{
+    api::instance::Instance,
     model::{
-        instance_name::InstanceName, limits, plugin_name::PluginName, resource_name::ResourceName,
-        slot_table::Resource, typed_names::ConfigurationKey,
+        instance_name::{InstanceKey, InstanceName},
+        limits,
+        plugin_name::PluginName,
+        resource_name::ResourceName,
+        slot_table::Resource,
+        typed_names::ConfigurationKey,
     },
     store::Instances,
     telemetry::metrics,
@@ -69,9 +74,29 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let (server, accepted) = server::channel();
-    let (turns, lists) = list_turns::start(&inputs, &published, shutdown.clone());
-    let plugins = Plugins::new(inputs, published, server, turns, shutdown);
-    tokio::try_join!(server::run(allocator, accepted), lists, plugins.run())?;
+    let (turns, lists) = list_turns::turns(&inputs, &published);
+    let plugins = Plugins {
+        server,
+        turns,
+        registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
+        tasks: JoinMap::new(),
+        running: BTreeMap::new(),
+        observed: Arc::default(),
+        slot_limit: 0,
+        accepted: BTreeSet::new(),
+        gone: BTreeSet::new(),
+        is_gone_stale: true,
+        is_plan_due: true,
+        shutdown: shutdown.clone(),
+        inputs,
+        published,
+    };
+    tokio::try_join!(
+        server::run(allocator, accepted),
+        // A connection that the kubelet still has could ask for turns.
+        async { Ok(shutdown.run_until_cancelled(lists).await) },
+        plugins.run()
+    )?;
     Ok(())
 }
 
@@ -99,31 +124,6 @@ struct Plugins {
 }
 
 impl Plugins {
-    fn new(
-        inputs: Inputs,
-        published: Published,
-        server: mpsc::Sender<Accepted>,
-        turns: ListTurns,
-        shutdown: CancellationToken,
-    ) -> Self {
-        Self {
-            server,
-            turns,
-            registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
-            tasks: JoinMap::new(),
-            running: BTreeMap::new(),
-            observed: Arc::default(),
-            slot_limit: 0,
-            accepted: BTreeSet::new(),
-            gone: BTreeSet::new(),
-            is_gone_stale: true,
-            is_plan_due: true,
-            shutdown,
-            inputs,
-            published,
-        }
-    }
-
     /// Starts, stops and updates the plugins until the shutdown.
     async fn run(mut self) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
@@ -217,7 +217,7 @@ impl Plugins {
                 !is_cut_as_before
                     || pair.is_changed()
                     || unobserved.contains(pair.key)
-                    || !turned.is_empty() && turned.contains(&pair.configuration())
+                    || !turned.is_empty() && turned.contains(&configuration_of(pair.key, pair.now))
             });
             let node = &self.inputs.settings.node_name;
             let has_others = |pair: &plan::Pair| {
@@ -228,9 +228,9 @@ impl Plugins {
             self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
             self.is_gone_stale |= pairs.iter().any(|pair| pair.before.is_none());
             slots.observe_changes(
-                pairs.into_iter().map(|pair| {
-                    let mut observed = observed_slots(pair.key, pair.now, node);
-                    observed.precedence.is_stray = !accepted.contains(&pair.configuration());
+                pairs.into_iter().map(|plan::Pair { key, now, .. }| {
+                    let mut observed = observed_slots(key, now, node);
+                    observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
                     observed.capacity = observed.capacity.min(limit);
                     observed
                 }),
@@ -392,4 +392,8 @@ async fn make_way(n: usize) {
     if n % 16 == 15 {
         tokio::task::yield_now().await;
     }
+}
+
+fn configuration_of(key: &InstanceKey, instance: &Instance) -> ConfigurationKey {
+    instance.spec.configuration_key(&key.namespace)
 }

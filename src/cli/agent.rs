@@ -111,7 +111,7 @@ pub struct Flags {
         requires = "standalone"
     )]
     render_brokers: Option<PathBuf>,
-    #[cfg(feature = "kubelet")]
+    #[cfg(feature = "standalone")]
     #[command(flatten)]
     once: super::once::OnceFlags,
     #[command(flatten)]
@@ -226,12 +226,12 @@ impl Flags {
     }
 
     /// Returns whether the agent looks once and ends.
-    #[cfg(feature = "kubelet")]
+    #[cfg(feature = "standalone")]
     pub(super) fn is_once(&self) -> bool {
         self.once.once
     }
 
-    #[cfg(all(feature = "external", not(feature = "kubelet")))]
+    #[cfg(all(feature = "external", not(feature = "standalone")))]
     #[expect(clippy::unused_self, reason = "the other one reads a flag")]
     fn is_once(&self) -> bool {
         false
@@ -289,7 +289,7 @@ impl Flags {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut settings = flags.settings();
     let handlers = flags.handlers();
-    #[cfg(feature = "kubelet")]
+    #[cfg(feature = "standalone")]
     if flags.is_once() {
         let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
         return Box::pin(look).await;

@@ -10,7 +10,6 @@ use crate::{
         instance::Instance,
         names,
     },
-    kubelet::client::{Client, PluginState, PluginView},
     model::{age, instance_row},
     store::folder,
 };
@@ -21,6 +20,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, Node, Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
 

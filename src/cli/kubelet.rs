@@ -1,6 +1,5 @@
 //! Defines the flags of `petiole kubelet`.
 use super::{duration::duration, signals::until_signal};
-use crate::kubelet;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 
@@ -40,10 +39,10 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         restart_backoff,
     } = flags;
     let manifests = manifests.unwrap_or_else(|| root_dir.join("manifests"));
-    let settings = kubelet::Settings {
+    let settings = petiole_kubelet::Settings {
         endpoint_grace,
         restart_backoff,
-        ..kubelet::Settings::new(root_dir, manifests, node_name)
+        ..petiole_kubelet::Settings::new(root_dir, manifests, node_name)
     };
-    until_signal(|shutdown| kubelet::run(settings, shutdown)).await
+    until_signal(|shutdown| petiole_kubelet::run(settings, shutdown)).await
 }

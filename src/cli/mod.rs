@@ -4,7 +4,7 @@
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
-#[cfg(any(feature = "kubelet", feature = "workstation"))]
+#[cfg(any(feature = "standalone", feature = "workstation"))]
 mod colors;
 mod connection;
 mod controller;
@@ -17,17 +17,17 @@ mod discover;
 #[cfg(feature = "workstation")]
 mod doctor;
 mod duration;
-#[cfg(feature = "kubelet")]
+#[cfg(feature = "standalone")]
 mod get;
 #[cfg(feature = "external")]
 mod handler;
 #[cfg(feature = "external")]
 mod isolation;
-#[cfg(feature = "kubelet")]
+#[cfg(feature = "standalone")]
 mod kubelet;
-#[cfg(feature = "kubelet")]
+#[cfg(feature = "standalone")]
 mod node_folders;
-#[cfg(feature = "kubelet")]
+#[cfg(feature = "standalone")]
 mod once;
 mod open_files;
 #[cfg(feature = "workstation")]
@@ -68,7 +68,7 @@ pub enum Command {
     /// Manage a cluster: brokers, Services, lost nodes, status
     Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
-    #[cfg(feature = "kubelet")]
+    #[cfg(feature = "standalone")]
     Kubelet(kubelet::Flags),
     /// Show a device from discovery to its container on this machine; needs no cluster and no root
     #[cfg(feature = "demo")]
@@ -80,7 +80,7 @@ pub enum Command {
     Handler(handler::Flags),
     /// Print what runs here without a cluster, as kubectl does: Pods, plugins and node of a `petiole kubelet`,
     /// Instances of a standalone agent
-    #[cfg(feature = "kubelet")]
+    #[cfg(feature = "standalone")]
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
@@ -162,14 +162,14 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             // It prints the problems itself.
-            #[cfg(feature = "kubelet")]
+            #[cfg(feature = "standalone")]
             Command::Agent(ref flags) if flags.is_once() => "error",
             Command::Agent(_) | Command::Controller(_) => "info",
             #[cfg(feature = "external")]
             Command::Handler(_) => "info",
-            #[cfg(feature = "kubelet")]
+            #[cfg(feature = "standalone")]
             Command::Kubelet(_) => "info",
-            #[cfg(feature = "kubelet")]
+            #[cfg(feature = "standalone")]
             Command::Get(_) => "warn",
             #[cfg(feature = "shell")]
             Command::Completions(_) | Command::Man(_) => "warn",
@@ -198,14 +198,14 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Agent(flags) => agent::run(*flags).await,
         Command::Controller(flags) => controller::run(flags).await,
-        #[cfg(feature = "kubelet")]
+        #[cfg(feature = "standalone")]
         Command::Kubelet(flags) => kubelet::run(flags).await,
         #[cfg(feature = "demo")]
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
         #[cfg(feature = "external")]
         Command::Handler(flags) => handler::run(flags).await,
-        #[cfg(feature = "kubelet")]
+        #[cfg(feature = "standalone")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
         #[cfg(feature = "shell")]

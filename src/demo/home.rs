@@ -1,6 +1,6 @@
 //! Creates the folders of a demo, and the settings of its kubelet, agent and store.
 use crate::{
-    agent, api, kubelet,
+    agent, api,
     store::folder::{self, FolderStore},
     yaml,
 };
@@ -80,10 +80,10 @@ impl Home {
         self.root.join("state")
     }
 
-    pub(super) fn kubelet(&self) -> kubelet::Settings {
-        kubelet::Settings {
+    pub(super) fn kubelet(&self) -> petiole_kubelet::Settings {
+        petiole_kubelet::Settings {
             endpoint_grace: ENDPOINT_GRACE,
-            ..kubelet::Settings::new(&self.root, self.manifests(), NODE)
+            ..petiole_kubelet::Settings::new(&self.root, self.manifests(), NODE)
         }
     }
 

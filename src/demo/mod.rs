@@ -18,7 +18,6 @@ mod views;
 use crate::{
     agent,
     discovery::{handlers, session::Handlers},
-    kubelet,
 };
 use futures::FutureExt as _;
 use home::Home;
@@ -91,13 +90,13 @@ fn report(part: &str, ended: &anyhow::Result<()>, stop: &CancellationToken) {
 
 /// Runs one kubelet after another on the same folder. Each change of `restarts` starts the next one.
 async fn run_kubelets(
-    settings: kubelet::Settings,
+    settings: petiole_kubelet::Settings,
     mut restarts: watch::Receiver<u64>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     while !stop.is_cancelled() {
         let this = stop.child_token();
-        let kubelet = kubelet::run(settings.clone(), this.clone());
+        let kubelet = petiole_kubelet::run(settings.clone(), this.clone());
         tokio::pin!(kubelet);
         tokio::select! {
             ended = &mut kubelet => return ended,

@@ -3,7 +3,6 @@
 use super::snapshot::{Broker, Instance, Resource, Snapshot};
 use crate::{
     api::{instance, names},
-    kubelet::client::Client,
     model::printable::printable,
     yaml,
 };
@@ -12,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
     jiff::Timestamp,
 };
+use petiole_kubelet::client::Client;
 use std::{
     collections::BTreeMap,
     fs,

@@ -1,9 +1,10 @@
 //! Reads what Pods ask for and how they are. Pure.
-use crate::model::{names::ObjectKey, node_resources::count, resource_name::ResourceName};
+use crate::model::{names::ObjectKey, resource_name::ResourceName};
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
     apimachinery::pkg::api::resource::Quantity,
 };
+use petiole_base::quantity::count;
 use std::collections::BTreeMap;
 
 /// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run

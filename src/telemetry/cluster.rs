@@ -1,5 +1,6 @@
 //! The metrics of the whole cluster, which the controller that leads writes.
-use super::values::{Labels, State, gauge};
+use super::values::gauge;
+use petiole_base::metrics::{Labels, State};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 

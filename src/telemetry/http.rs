@@ -8,7 +8,7 @@
 //! request.
 use super::{
     health::Health,
-    metrics::{CONTENT_TYPE, metrics},
+    metrics::metrics,
     plain::{self, plain},
 };
 use anyhow::Context as _;
@@ -22,6 +22,7 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use petiole_base::metrics::CONTENT_TYPE;
 use std::{io::ErrorKind, mem, net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},

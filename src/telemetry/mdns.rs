@@ -1,5 +1,6 @@
 //! Defines the metrics of multicast DNS.
-use super::values::{Labels, Late, State, gauge};
+use super::values::{Late, gauge};
+use petiole_base::metrics::{Labels, State};
 use petiole_mdns::Counts;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},

@@ -11,18 +11,16 @@ use super::{
     cluster::ClusterMetrics,
     mdns::MdnsMetrics,
     process::ProcessMetrics,
-    values::{Labels, Late, State, Timer, Untyped, gauge},
+    values::{Late, Timer, Untyped, gauge},
 };
 use crate::model::typed_names::ConfigurationName;
+use petiole_base::metrics::{Labels, State};
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
     registry::Registry,
 };
 use std::{collections::BTreeMap, fmt, sync::LazyLock, time::Duration};
-
-/// The content type of [`Metrics::text`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The buckets of Akri.
 const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 60.0];

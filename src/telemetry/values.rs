@@ -4,14 +4,10 @@ use prometheus_client::{
     metrics::{MetricType, TypedMetric, counter::Counter, histogram::Histogram},
 };
 use std::{
-    collections::BTreeMap,
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
 };
 use tokio::time::Instant;
-
-/// The names of labels with their values.
-pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Returns a number as gauges hold it.
 pub(super) fn gauge(count: usize) -> i64 {
@@ -36,46 +32,6 @@ impl<'a> Timer<'a> {
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         self.histogram.observe(self.begun.elapsed().as_secs_f64());
-    }
-}
-
-/// A gauge that is replaced as a whole, so that values of things that are gone disappear.
-#[derive(Debug, Clone)]
-pub(crate) struct State<const N: usize>(Arc<RwLock<BTreeMap<Labels<N>, i64>>>);
-
-impl<const N: usize> Default for State<N> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<const N: usize> State<N> {
-    pub(crate) fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
-        let whole = whole.into_iter().collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = whole;
-    }
-}
-
-impl<const N: usize> EncodeMetric for State<N> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        for (labels, value) in values.iter() {
-            match labels.is_empty() {
-                true => encoder.encode_gauge(value)?,
-                false => encoder.encode_family(labels)?.encode_gauge(value)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Gauge
-    }
-
-    /// Returns true if the process never set the gauge. It is not written then.
-    fn is_empty(&self) -> bool {
-        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        values.is_empty()
     }
 }
 

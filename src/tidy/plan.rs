@@ -1,10 +1,11 @@
 //! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
 use crate::model::{
     instance_name::InstanceName,
-    node_resources::{EntryChange, NodeResources, count},
+    node_resources::{EntryChange, NodeResources},
     resource_name::ResourceName,
     typed_names::{ConfigurationName, NodeName},
 };
+use petiole_base::quantity::count;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fields of an Instance that are used here.

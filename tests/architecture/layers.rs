@@ -2,7 +2,7 @@
 use crate::source::{CodePath, Source, production_sources};
 
 /// The layers from the root to the leaves. A module imports from later lines, never from its own or an earlier one: agent,
-/// controller and kubelet communicate over their sockets only.
+/// controller and kubelet communicate over their sockets only. The kubelet is a crate.
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
@@ -13,12 +13,13 @@ const LAYERS: &[&[&str]] = &[
     &["api"],
     &["model"],
 ];
-/// Modules with effects for every layer above the pure ones, each with the modules that it may import.
+/// Modules with effects for every layer above the pure ones, each with the modules that it may import. Those without a file in
+/// `src` are of petiole-base.
 const BASE: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("cluster", &["backoff", "model", "telemetry"]),
     ("files", &[]),
-    ("folder_watch", &["files"]),
+    ("folder_watch", &[]),
     ("own_thread", &[]),
     ("pace", &["backoff"]),
     ("proto", &[]),
@@ -45,6 +46,8 @@ const EFFECTS: &[&str] = &[
     "mdns_sd::ServiceDaemon",
     "nix",
     "notify",
+    "petiole_base::files",
+    "petiole_base::folder_watch",
     "petiole_kubelet_api::uds",
     "petiole_mdns::Mdns",
     "std::env",
@@ -76,12 +79,6 @@ const EFFECTFUL_WORDS: &[&str] = &[
     "Rng::new(",
     "SystemTime::",
 ];
-/// Modules that import no layer but the listed parts of it. The kubelet is a product of its own and could be a crate.
-const FENCED: &[(&str, &[&str])] = &[(
-    "kubelet",
-    // The count in a Quantity.
-    &["model::node_resources"],
-)];
 
 /// Returns whether `path` is `parent` or below it.
 fn is_in(path: &str, parent: &str) -> bool {
@@ -110,10 +107,15 @@ fn may_import(module: &str, target: &str) -> bool {
     }
 }
 
-/// Returns a path within this crate without its first word. `main.rs` is another crate and names ours.
+/// Returns the path of an item as this package names it: `main.rs` is another crate and names ours, and two crates are
+/// layers too.
 fn own_path(path: &str) -> Option<&str> {
-    path.strip_prefix("crate::")
-        .or_else(|| path.strip_prefix("petiole::"))
+    let roots = ["crate::", "petiole::", "petiole_base::"];
+    let within = roots.into_iter().find_map(|root| path.strip_prefix(root));
+    within.or_else(|| {
+        path.strip_prefix("petiole_")
+            .filter(|path| is_in(path, "kubelet"))
+    })
 }
 
 /// Returns the top-level module that a path names.
@@ -122,20 +124,10 @@ fn target_module(path: &str) -> Option<&str> {
     (layer(target).is_some() || base(target).is_some()).then_some(target)
 }
 
-/// Returns whether a module may import this path although it is fenced, or it is not fenced.
-fn is_within_fence(module: &str, path: &str) -> bool {
-    let Some((_, allowed)) = FENCED.iter().find(|(name, _)| *name == module) else {
-        return true;
-    };
-    let own = own_path(path).unwrap_or_default();
-    let target = target_module(path).unwrap_or_default();
-    target == module || base(target).is_some() || allowed.iter().any(|part| is_in(own, part))
-}
-
-/// Returns the permissions in `BASE` and `FENCED` that no file uses.
+/// Returns the permissions in `BASE` that no file uses.
 fn unused_permissions(sources: &[Source]) -> Vec<String> {
-    let allowed = BASE.iter().chain(FENCED);
-    let pairs = allowed.flat_map(|(module, targets)| targets.iter().map(move |t| (*module, *t)));
+    let pairs =
+        (BASE.iter()).flat_map(|(module, targets)| targets.iter().map(move |t| (*module, *t)));
     let is_used = |module: &str, target: &str| {
         let mut files = sources.iter().filter(|source| source.module() == module);
         files.any(|file| {
@@ -158,13 +150,9 @@ fn faults(source: &Source) -> Vec<String> {
         faults.push(format!("{}: {module} {message}", source.whole_path()));
     }
     for CodePath { offset, path } in source.paths() {
-        if let Some(target) = target_module(&path).filter(|_| source.is_ours()) {
-            if !may_import(module, target) {
-                faults.push(format!("{}: {module} imports {target}", source.at(offset)));
-            } else if !is_within_fence(module, &path) {
-                let at = source.at(offset);
-                faults.push(format!("{at}: {module} is fenced and imports {path}"));
-            }
+        let target = target_module(&path).filter(|_| source.is_ours());
+        if let Some(target) = target.filter(|target| !may_import(module, target)) {
+            faults.push(format!("{}: {module} imports {target}", source.at(offset)));
         }
         let is_effect = EFFECTS.iter().any(|effect| is_in(&path, effect));
         let is_value = VALUES_AMONG_EFFECTS.iter().any(|value| is_in(&path, value));
@@ -198,28 +186,7 @@ fn every_permission_is_used() {
 fn a_permission_that_nobody_uses_is_reported() {
     let unused = unused_permissions(&[Source::new("pace.rs", "use crate::backoff::Backoff;")]);
     assert!(!unused.contains(&"pace may import backoff, and does not".to_owned()));
-    assert!(unused.contains(&"folder_watch may import files, and does not".to_owned()));
-    let fenced = "kubelet may import model::node_resources, and does not".to_owned();
-    assert!(unused.contains(&fenced));
-}
-
-#[test]
-fn the_kubelet_imports_no_domain_layer() {
-    for (text, fault) in [
-        (
-            "use crate::store::Store;",
-            "kubelet is fenced and imports crate::store::Store",
-        ),
-        (
-            "use crate::model::device;",
-            "kubelet is fenced and imports crate::model::device",
-        ),
-        ("use crate::agent;", "kubelet imports agent"),
-    ] {
-        assert_eq!(faults_of("kubelet/mod.rs", text), [fault]);
-    }
-    let allowed = "use crate::{files, kubelet::view, model::node_resources::count};";
-    assert_eq!(faults_of("kubelet/mod.rs", allowed), [""; 0]);
+    assert!(unused.contains(&"telemetry may import model, and does not".to_owned()));
 }
 
 /// Returns the faults of a file with this name and text, without their positions.
@@ -232,11 +199,11 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
 #[test]
 fn an_import_against_the_direction_is_caught_however_it_is_written() {
     for text in [
-        "use crate::kubelet::Pod;",
-        "use crate::{\n    api::names,\n    kubelet::{self, Pod},\n};",
-        "fn f() -> crate::kubelet::Pod { todo!() }",
-        "fn f(a: Option<crate::kubelet::Pod>) {}",
-        "pub(super) use crate::kubelet::pods::*;",
+        "use petiole_kubelet::Settings;",
+        "use petiole_kubelet::{\n    Settings,\n    client::{self, Client},\n};",
+        "fn f() -> petiole_kubelet::Settings { todo!() }",
+        "fn f(a: Option<petiole_kubelet::Settings>) {}",
+        "pub(super) use petiole_kubelet::client::*;",
     ] {
         let found = faults_of("agent/slots.rs", text);
         assert_eq!(found[0], "agent imports kubelet", "{text}");
@@ -302,7 +269,7 @@ use tokio::time::Instant;
 fn f(now: Instant) -> crate::model::names::ObjectKey { todo!() }
 #[cfg(test)]
 mod tests {
-    use crate::{kubelet, store::manifest};
+    use crate::{demo, store::manifest};
     fn g() { std::fs::read(\"x\"); }
 }";
     assert_eq!(faults_of("agent/slots/plan.rs", text), [""; 0]);

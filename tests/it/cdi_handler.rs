@@ -8,9 +8,9 @@ use petiole::{
         handlers::cdi::{Cdi, Kinds},
         session::Handlers,
     },
-    files,
     store::folder::{self, FolderStore},
 };
+use petiole_base::files;
 use std::{fs, process::Command, sync::Arc, time::Duration};
 
 const THREE: [&str; 3] = ["pflex1", "pflex2", "pflex3"];

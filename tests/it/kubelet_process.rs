@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::support::fake_plugin::eventually;
-use petiole::kubelet::client::Client;
+use petiole_kubelet::client::Client;
 use std::{
     fs,
     path::Path,

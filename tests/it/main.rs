@@ -1,8 +1,7 @@
 //! Tests the library and the program from outside: through sockets, files and processes.
 //!
 //! All of them are one program, because linking a test program takes longer than running most of these tests. Tests that
-//! need a network without other mDNS programs are in `tests/mdns` and `tests/mdns_flood`; what counts this process's memory is
-//! in `tests/leaks`.
+//! need a network without other mDNS programs are in `tests/mdns` and `tests/mdns_flood`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod agent_process;
 mod agent_with_kubelet;
@@ -18,10 +17,6 @@ mod install_release;
 #[cfg(feature = "external")]
 mod isolated_handlers;
 mod kubectl_plugin;
-mod kubelet_allocations;
-mod kubelet_devices;
-mod kubelet_plugins;
-mod kubelet_pods;
 mod kubelet_process;
 mod monitoring;
 mod node_capacity;

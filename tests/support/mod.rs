@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "no test uses all of it")]
 pub mod fake_kubelet;
 pub mod fake_nodes;
+#[path = "../../crates/petiole-kubelet/tests/support/fake_plugin.rs"]
 pub mod fake_plugin;
 #[cfg(feature = "external")]
 pub mod foreign_handler;
@@ -11,6 +12,7 @@ pub mod foreign_handler;
 pub mod mdns_publisher;
 pub mod node;
 pub mod process;
+#[path = "../../crates/petiole-kubelet/tests/support/raw_plugin.rs"]
 pub mod raw_plugin;
 pub mod running_discovery;
 pub mod test_handler;

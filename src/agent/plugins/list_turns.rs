@@ -5,7 +5,7 @@
 //! take many times the memory of its checkpoint: 1,000 resources at once took 7 GB beside Pods with large environments.
 use super::{
     inputs::{Inputs, Published},
-    plan::resources_of,
+    plan,
 };
 use crate::{agent::values::Listed, model::plugin_name::PluginName, store::Instances};
 use petiole_kubelet_api::checkpoint::FILE;
@@ -20,7 +20,6 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 
 /// The bytes of checkpoints that the kubelet writes in a second because of us. One core of a server writes 50 MB of slots
 /// or 20 MB of answers.
@@ -33,7 +32,7 @@ const BURST: Duration = Duration::from_secs(2);
 const REQUESTS: usize = 16;
 
 /// A plugin of a namespace that waits to send its list.
-pub(super) struct Waiting {
+struct Waiting {
     namespace: String,
     turn: oneshot::Sender<()>,
 }
@@ -42,35 +41,16 @@ pub(super) struct Waiting {
 #[derive(Clone)]
 pub(super) struct ListTurns(mpsc::Sender<Waiting>);
 
-/// Returns what asks for turns, and what gives them. It ends with `shutdown`: a connection that the kubelet still has could ask
-/// for more.
-pub(super) fn start(
+/// Returns what asks for turns, and what gives them, at the rate at which the kubelet writes its checkpoint.
+pub(super) fn turns(
     inputs: &Inputs,
     published: &Published,
-    shutdown: CancellationToken,
-) -> (ListTurns, impl Future<Output = anyhow::Result<()>> + use<>) {
+) -> (ListTurns, impl Future<Output = ()> + use<>) {
     let (turns, requests) = channel();
     let folder = inputs.settings.plugin_folder.clone();
-    let lists = run(folder, published.listed.subscribe(), requests);
-    let until_the_end = async move {
-        shutdown.run_until_cancelled(lists).await;
-        Ok(())
-    };
-    (turns, until_the_end)
+    (turns, run(folder, published.listed.subscribe(), requests))
 }
 
-/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
-pub(super) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
-    let mut namespaces = BTreeMap::new();
-    for (key, instance) in instances {
-        for resource in resources_of(instance, node) {
-            namespaces.insert(resource.plugin(), key.namespace.to_string());
-        }
-    }
-    namespaces
-}
-
-/// Returns what asks for turns, and the requests for [`run`].
 fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
     let (sender, requests) = mpsc::channel(REQUESTS);
     (ListTurns(sender), requests)
@@ -85,6 +65,17 @@ impl ListTurns {
             _ = given.await;
         }
     }
+}
+
+/// Returns the namespace of each plugin, the last one of a Configuration's name in several.
+pub(super) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
+    let mut namespaces = BTreeMap::new();
+    for (key, instance) in instances {
+        for resource in plan::resources_of(instance, node) {
+            namespaces.insert(resource.plugin(), key.namespace.to_string());
+        }
+    }
+    namespaces
 }
 
 /// Gives turns until nobody can ask for one. `folder` is the kubelet's, `listed` are the lists of all plugins.

@@ -1,4 +1,4 @@
-#![cfg(feature = "kubelet")]
+#![cfg(feature = "standalone")]
 use super::*;
 use crate::api::names;
 use serde_json::json;

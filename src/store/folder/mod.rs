@@ -123,20 +123,17 @@ impl FolderStore {
     }
 
     /// Returns when the agent has reported the answer of each Configuration's handler, or what is wrong with it.
-    #[cfg(feature = "kubelet")]
     pub async fn answered(&self) {
         let mut reported = self.inner.reported.subscribe();
         while !self.is_answered() && reported.changed().await.is_ok() {}
     }
 
-    #[cfg(feature = "kubelet")]
     pub fn is_answered(&self) -> bool {
         let configurations = self.inner.configurations.borrow().clone();
         plan::is_answered(&configurations, &self.inner.lock().reports)
     }
 
     /// Returns a line for each problem of a manifest, which begins with the name of its file.
-    #[cfg(feature = "kubelet")]
     pub fn errors(&self) -> String {
         let written = self.inner.lock();
         let errors = written.errors.iter();

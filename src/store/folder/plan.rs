@@ -130,7 +130,6 @@ fn missing<'a>(
 }
 
 /// Returns whether each Configuration's handler has answered, or something is wrong with it.
-#[cfg(feature = "kubelet")]
 pub(super) fn is_answered(
     configurations: &Configurations,
     reports: &BTreeMap<ConfigurationKey, Report>,

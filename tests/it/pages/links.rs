@@ -8,6 +8,7 @@ const IN_THE_BOOK: &[&str] = &[
     "LICENSE",
     "charts/petiole/values.yaml",
     "crates/petiole-kubelet-api/examples/",
+    "crates/petiole-kubelet/examples/",
     "crates/petiole-mdns/examples/",
     "docs/",
     "examples/",

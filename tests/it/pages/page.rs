@@ -35,6 +35,7 @@ pub(crate) fn pages() -> Vec<Page> {
         "SECURITY.md",
         "charts/petiole/README.md",
         "crates/petiole-kubelet-api/README.md",
+        "crates/petiole-kubelet/README.md",
         "crates/petiole-mdns/README.md",
     ]
     .map(str::to_owned)

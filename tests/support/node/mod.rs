@@ -24,11 +24,6 @@ use petiole::{
         },
         session::Handlers,
     },
-    files,
-    kubelet::{
-        self,
-        client::{Client, PluginState},
-    },
     model::{
         device::{DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
@@ -40,6 +35,8 @@ use petiole::{
         folder::{self, FolderStore},
     },
 };
+use petiole_base::files;
+use petiole_kubelet::client::{Client, PluginState};
 use petiole_kubelet_api::{
     device_plugin::{
         AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
@@ -71,7 +68,7 @@ pub struct TestNode {
     _dir: TempDir,
     root: PathBuf,
     pub agent_settings: agent::Settings,
-    pub kubelet_settings: kubelet::Settings,
+    pub kubelet_settings: petiole_kubelet::Settings,
     pub devices: Devices,
     pub store: StoreWatch,
     /// The settings for handlers in other processes.
@@ -97,10 +94,14 @@ impl TestNode {
             .tempdir_in("/tmp")
             .unwrap();
         let root = dir.path().to_owned();
-        let kubelet_settings = kubelet::Settings {
+        let kubelet_settings = petiole_kubelet::Settings {
             endpoint_grace: Duration::from_secs(1),
             restart_backoff: Duration::from_millis(50),
-            ..kubelet::Settings::new(root.join("k").join(folder), root.join("manifests"), NODE)
+            ..petiole_kubelet::Settings::new(
+                root.join("k").join(folder),
+                root.join("manifests"),
+                NODE,
+            )
         };
         for folder in ["configurations", "manifests", "k"] {
             fs::create_dir_all(root.join(folder)).unwrap();
@@ -186,7 +187,7 @@ impl TestNode {
         let settings = self.kubelet_settings.clone();
         let log = self.root.join("kubelet.log");
         self.kubelet = Some(Process::start(&log, |shutdown| {
-            kubelet::run(settings, shutdown)
+            petiole_kubelet::run(settings, shutdown)
         }));
     }
 

@@ -42,7 +42,7 @@ impl TestNode {
     /// Returns the number of resources that have a plugin and allocatable slots.
     pub async fn connected(&self) -> Option<usize> {
         let plugins = self.kubelet().plugins().await.ok()?;
-        let is_offered = |plugin: &&kubelet::client::PluginView| {
+        let is_offered = |plugin: &&petiole_kubelet::client::PluginView| {
             plugin.state == PluginState::Connected && plugin.healthy > 0
         };
         Some(plugins.iter().filter(is_offered).count())

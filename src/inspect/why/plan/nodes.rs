@@ -8,12 +8,12 @@ use crate::{
     inspect::{nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot},
     model::{
         names::ObjectKey,
-        node_resources::count,
         resource_name::ResourceName,
         scheduling::{self, has_affinity, is_tolerated, missing_label},
     },
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use petiole_base::quantity::count;
 use serde_json::Value;
 
 /// The request of a Pod for a resource.

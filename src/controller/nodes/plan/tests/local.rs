@@ -1,6 +1,6 @@
 //! Devices that one node alone has: its report makes their Instances.
 use super::{
-    merge::{Cluster, world},
+    merge::{Cluster, says, world},
     *,
 };
 use crate::{
@@ -121,8 +121,37 @@ fn an_instance_goes_as_soon_as_its_node_reports_without_it_and_no_container_has_
     cluster.hold(None);
     cluster.settle(20_000);
     assert_eq!(cluster.world.instances.len(), 1);
+    // A claim that is newer than the report keeps it.
+    cluster.hold(Some("a"));
     cluster.says(reports("a", &[])).settle(20_001);
+    assert_eq!(cluster.world.instances.len(), 1);
+    cluster.hold(None);
+    cluster.settle(20_002);
     assert!(cluster.world.instances.is_empty());
+}
+
+#[test]
+fn a_configuration_that_is_being_deleted_gets_no_new_instance() {
+    let deleting = json!({ "metadata": { "deletionTimestamp": text(at(0)) } });
+    let deleted = world().with_configuration(configuration("cam", deleting));
+    let mut cluster = Cluster::new(deleted);
+    cluster.says(sees("a")).settle(0);
+    assert!(cluster.world.instances.is_empty());
+}
+
+#[test]
+fn a_lost_node_joins_no_instance_by_its_old_report() {
+    let mut cluster = Cluster::new(world());
+    cluster.says(says("a")).settle(0);
+    let nodes = [("a", ready()), ("b", not_ready(at(0)))];
+    cluster.world = cluster.world.with_nodes(nodes);
+    cluster.says(says("b"));
+    let planned = looked(&cluster.world, &mut Memory::default(), 75);
+    let silence = Action::DeleteNodeDevices {
+        node: "b".into(),
+        uid: "uid-of-b".to_owned(),
+    };
+    assert_eq!(planned.actions, [silence]);
 }
 
 #[test]

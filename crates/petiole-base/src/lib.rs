@@ -1,0 +1,19 @@
+//! What the package `petiole` and the crate `petiole-kubelet` both stand on. It knows neither of them, and it is no crate for
+//! others: what is in it would be in each of the two otherwise.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`backoff`] | the wait before the next attempt at an operation that fails |
+//! | [`files`] | files that are replaced whole, files of bounded size, owners of folders |
+//! | [`folder_watch`] | when something in a folder may have changed |
+//! | [`metrics`] | a gauge that is replaced as a whole |
+//! | [`quantity`] | whole numbers as the API server writes them |
+//! | [`supervisor`] | the tasks of a process: the first one that ends stops the others |
+//! | [`yaml`] | YAML by the rules of Kubernetes |
+pub mod backoff;
+pub mod files;
+pub mod folder_watch;
+pub mod metrics;
+pub mod quantity;
+pub mod supervisor;
+pub mod yaml;

@@ -1,0 +1,133 @@
+//! Records the outcome of each registration: the registered plugins, and the rejected ones with the reason. Pure.
+use super::{plan::Key, plugin::PluginInfo};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// The number of rejected calls that are remembered. It is bounded, because a plugin may retry for ever, each time with
+/// another name.
+const REFUSALS: usize = 64;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    entries: BTreeMap<Key, Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The type that the plugin reports; empty if it could not be asked.
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) endpoint: PathBuf,
+    /// The error, if the plugin is not registered.
+    pub(crate) refused: Option<String>,
+    generation: u64,
+}
+
+/// A rejected plugin, with the error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) endpoint: PathBuf,
+    pub(crate) error: String,
+}
+
+impl Report {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Records a registered plugin, and drops older rejections of the same type and name.
+    pub(crate) fn registered(&mut self, key: &Key, kind: &str, plugin: &PluginInfo) {
+        self.entries.retain(|_, entry| {
+            entry.refused.is_none() || entry.kind != kind || entry.name != plugin.name
+        });
+        let entry = Entry {
+            kind: kind.to_owned(),
+            name: plugin.name.clone(),
+            endpoint: plugin.endpoint.clone(),
+            refused: None,
+            generation: plugin.generation,
+        };
+        self.entries.insert(key.clone(), entry);
+    }
+
+    /// Records a rejected plugin, and drops the oldest rejected call beyond the bound.
+    pub(crate) fn refused(&mut self, key: &Key, generation: u64, refusal: Refusal) {
+        let entry = Entry {
+            kind: refusal.kind,
+            name: refusal.name,
+            endpoint: refusal.endpoint,
+            refused: Some(refusal.error),
+            generation,
+        };
+        self.entries.insert(key.clone(), entry);
+        let calls = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| key.resource.is_some() && entry.refused.is_some());
+        let oldest = calls.clone().min_by_key(|(_, entry)| entry.generation);
+        if let Some(oldest) = oldest.map(|(key, _)| key.clone())
+            && calls.count() > REFUSALS
+        {
+            self.entries.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.entries.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin_manager::plan::Source;
+
+    fn key(socket: &str, resource: Option<&str>) -> Key {
+        Key {
+            socket: socket.into(),
+            resource: resource.map(str::to_owned),
+        }
+    }
+
+    fn refusal(name: &str) -> Refusal {
+        Refusal {
+            kind: "DevicePlugin".to_owned(),
+            name: name.to_owned(),
+            endpoint: "a.sock".into(),
+            error: "no".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_registers_in_the_end_is_no_longer_refused() {
+        let mut report = Report::default();
+        report.refused(&key("a.sock", Some("x.y/a")), 1, refusal("x.y/a"));
+        report.refused(&key("b.sock", Some("x.y/b")), 2, refusal("x.y/b"));
+        let plugin = PluginInfo {
+            name: "x.y/a".to_owned(),
+            endpoint: "other.sock".into(),
+            versions: vec![],
+            generation: 3,
+            source: Source::Service,
+        };
+        report.registered(&key("other.sock", Some("x.y/a")), "DevicePlugin", &plugin);
+        let refused = report.entries().filter(|entry| entry.refused.is_some());
+        let refused: Vec<_> = refused.map(|entry| entry.name.as_str()).collect();
+        assert_eq!(refused, ["x.y/b"]);
+        assert_eq!(report.entries().count(), 2);
+    }
+
+    #[test]
+    fn of_endless_refusals_the_last_are_kept_and_sockets_in_the_folder_always() {
+        let mut report = Report::default();
+        report.refused(&key("reg.sock", None), 0, refusal("in the folder"));
+        for generation in 1..=200 {
+            let name = format!("x.y/{generation}");
+            report.refused(&key("a.sock", Some(&name)), generation, refusal(&name));
+        }
+        let kept: Vec<u64> = report.entries().map(|entry| entry.generation).collect();
+        assert_eq!(kept.len(), REFUSALS + 1);
+        assert!(kept.contains(&0) && kept.contains(&200) && !kept.contains(&136));
+    }
+}
