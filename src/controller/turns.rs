@@ -132,8 +132,11 @@ impl Turns {
             return;
         }
         self.queue = Queue::default();
+        // A turn that waits for no answer would never end.
+        self.open.retain(|_, turn| turn.open > 0);
         for turn in self.open.values_mut() {
             turn.queue.clear();
+            turn.coming.clear();
             turn.is_valid = false;
         }
         self.all_again_at = leads.then_some(now.instant);

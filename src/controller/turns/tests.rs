@@ -1,6 +1,7 @@
 //! A controller whose API server does what a test says.
 mod events;
 mod history;
+mod limits;
 mod sequences;
 mod server;
 
