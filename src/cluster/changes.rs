@@ -9,7 +9,7 @@ use crate::model::names::Key;
 use futures::{StreamExt as _, stream::select_all};
 use kube::{Api, Resource, core::ObjectMeta, runtime::watcher::Event};
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
+use std::{collections::BTreeSet, fmt::Debug, marker::PhantomData, sync::Arc};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,23 @@ pub struct Change<T, Name = String> {
     pub object: Option<Arc<T>>,
     /// The version of the object; 0 if it is not known, as of an object that a list does not have any more.
     pub version: u64,
+}
+
+/// Says that a watch has listed all its objects anew: the changes before it name those that are gone.
+#[derive(Debug)]
+pub struct Listed<T> {
+    /// `None` if the watch is of all namespaces.
+    pub namespace: Option<String>,
+    of: PhantomData<T>,
+}
+
+impl<T> Listed<T> {
+    pub const fn new(namespace: Option<String>) -> Self {
+        Self {
+            namespace,
+            of: PhantomData,
+        }
+    }
 }
 
 /// Returns the version of an object. Versions of one kind are numbers that grow (KEP-5504).
@@ -94,7 +111,7 @@ fn shown<K: Resource, T, Name: From<String>>(
 }
 
 /// Sends the changes of the objects of all `apis`, in batches, until `shutdown`. The first batch is the complete list of
-/// all of them, also if there is none. `reduce` drops the parts of an object that are not used, to save memory.
+/// all of them, also if there is none; each later list is followed by a [`Listed`]. `reduce` drops the parts of an object that are not used, to save memory.
 pub async fn follow<K, T, Name, C>(
     apis: Vec<Api<Read<K>>>,
     selection: Selection,
@@ -106,8 +123,11 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default + Clone,
     Name: From<String> + Clone + Ord,
-    C: From<Vec<Change<T, Name>>> + Send + Sync + 'static,
+    C: From<Vec<Change<T, Name>>> + From<Listed<T>> + Send + Sync + 'static,
 {
+    let namespaces: Vec<_> = (apis.iter())
+        .map(|api| api.namespace().map(str::to_owned))
+        .collect();
     let mut listings: Vec<_> = (apis.iter().map(|_| Listing {
         known: BTreeSet::new(),
         next: vec![],
@@ -122,7 +142,11 @@ where
     let mut batch = vec![];
     let mut has_listed = false;
     while let Some(Some((n, events))) = shutdown.run_until_cancelled(streams.next()).await {
+        let mut listed = None;
         for event in events.into_iter().flatten() {
+            if has_listed && matches!(event, Event::InitDone) {
+                listed = Some(Listed::new(namespaces[n].clone()));
+            }
             listings[n].follow(event, &reduce, &mut batch);
         }
         let is_first = !has_listed && listings.iter().all(|listing| listing.is_complete);
@@ -132,6 +156,11 @@ where
             if changes.send(batch.into()).await.is_err() {
                 break;
             }
+        }
+        if let Some(listed) = listed
+            && changes.send(listed.into()).await.is_err()
+        {
+            break;
         }
     }
     Ok(())

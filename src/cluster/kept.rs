@@ -19,6 +19,8 @@ pub struct Objects<T, Name = String> {
     pub unreadable: BTreeMap<Key<Name>, String>,
     /// Objects that are not kept, because there is no room for all.
     pub left_out: BTreeSet<Key<Name>>,
+    /// The number of complete lists until now.
+    pub lists: usize,
 }
 
 impl<T, Name: Clone> Clone for Objects<T, Name> {
@@ -27,6 +29,7 @@ impl<T, Name: Clone> Clone for Objects<T, Name> {
             objects: self.objects.clone(),
             unreadable: self.unreadable.clone(),
             left_out: self.left_out.clone(),
+            lists: self.lists,
         }
     }
 }
@@ -37,6 +40,7 @@ impl<T, Name> Default for Objects<T, Name> {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             left_out: BTreeSet::new(),
+            lists: 0,
         }
     }
 }
@@ -54,8 +58,8 @@ pub fn named<T>(set: &Set<T>, name: &str) -> Option<Arc<T>> {
 pub(super) struct Listing<T, Name> {
     pub(super) current: Kept<T, Name>,
     next: Kept<T, Name>,
-    /// True if a complete list was received.
-    pub(super) is_complete: bool,
+    /// The number of complete lists that were received.
+    pub(super) lists: usize,
 }
 
 impl<T, Name> Default for Listing<T, Name> {
@@ -63,7 +67,7 @@ impl<T, Name> Default for Listing<T, Name> {
         Self {
             current: Kept::default(),
             next: Kept::default(),
-            is_complete: false,
+            lists: 0,
         }
     }
 }
@@ -71,7 +75,8 @@ impl<T, Name> Default for Listing<T, Name> {
 impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
     pub(super) fn joined(listings: &[Self]) -> Objects<T, Name> {
         let mut all = Objects::default();
-        for Self { current, .. } in listings {
+        for Self { current, lists, .. } in listings {
+            all.lists += lists;
             all.objects.extend(current.objects.clone());
             all.unreadable.extend(current.unreadable.clone());
             let left_out = current.sizes.keys();
@@ -102,7 +107,7 @@ impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
             }
             Event::InitDone => {
                 self.current = std::mem::take(&mut self.next);
-                self.is_complete = true;
+                self.lists += 1;
                 return true;
             }
             Event::Apply(object) => {

@@ -205,7 +205,7 @@ where
             for event in batch.into_iter().flatten() {
                 is_changed |= listings[n].follow(event, &reduce, selection.room);
             }
-            if is_changed && listings.iter().all(|listing| listing.is_complete) {
+            if is_changed && listings.iter().all(|listing| listing.lists > 0) {
                 let has_room = trim(listings.iter_mut().map(|l| &mut l.current), selection.room);
                 let soon = (began + BETWEEN_LISTS).max(Instant::now());
                 again = has_room.then(|| again.unwrap_or(soon));

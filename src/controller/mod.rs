@@ -20,6 +20,7 @@ mod fixtures;
 pub mod fuzzing;
 pub(crate) mod index;
 mod lease;
+pub(crate) mod news;
 pub(crate) mod nodes;
 pub(crate) mod outcome;
 pub(crate) mod parts;

@@ -4,9 +4,10 @@
 //! Each object is noted under its part as it arrives, from a watch or as the answer to a write, and says which parts are
 //! to be planned again. Nodes and NodeDevices belong to each part, but a part shows only the reports about its own
 //! Configurations. The part without a name has nodes alone.
-pub(crate) use super::index::Touched;
+pub(crate) use super::{index::Touched, news::News};
 use super::{
     index::{Index, Tag, part_of},
+    news::KINDS,
     shown::{Origin, Shown, Turned, Versioned},
     world::{BrokerJob, BrokerPod, NodeState, OwnedService, Scope, World},
 };
@@ -28,50 +29,6 @@ use tokio::time::Instant;
 /// The part of what concerns the nodes alone.
 pub(crate) const NODES: &str = "";
 
-/// Objects of one kind, from their watch or from an answer.
-#[derive(Debug)]
-pub(crate) enum News {
-    Configurations(Vec<Change<Configuration, ConfigurationName>>),
-    Instances(Vec<Change<Instance, InstanceName>>),
-    Nodes(Vec<Change<NodeState>>),
-    NodeDevices(Vec<Change<NodeDevices>>),
-    Pods(Vec<Change<BrokerPod>>),
-    Jobs(Vec<Change<BrokerJob>>),
-    Services(Vec<Change<OwnedService>>),
-}
-
-/// The number of kinds.
-const KINDS: usize = 7;
-
-/// Makes the News of one kind from its changes.
-macro_rules! news {
-    ($($kind:ident: $object:ident, $name:ident;)*) => {
-        impl News {
-            fn kind(&self) -> &'static str {
-                match self {
-                    $(Self::$kind(_) => stringify!($kind),)*
-                }
-            }
-        }
-
-        $(impl From<Vec<Change<$object, $name>>> for News {
-            fn from(changes: Vec<Change<$object, $name>>) -> Self {
-                Self::$kind(changes)
-            }
-        })*
-    };
-}
-
-news! {
-    Configurations: Configuration, ConfigurationName;
-    Instances: Instance, InstanceName;
-    Nodes: NodeState, String;
-    NodeDevices: NodeDevices, String;
-    Pods: BrokerPod, String;
-    Jobs: BrokerJob, String;
-    Services: OwnedService, String;
-}
-
 /// Everything the controller knows of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
@@ -85,6 +42,8 @@ pub(crate) struct Cluster {
     services: Shown<String>,
     /// The kinds that were listed.
     listed: BTreeSet<&'static str>,
+    /// The number of lists of Configurations.
+    lists: usize,
 }
 
 impl Cluster {
@@ -154,12 +113,26 @@ impl Cluster {
     /// Takes over what a watch shows. Returns the parts that are another than before.
     pub(crate) fn see(&mut self, news: News) -> Touched {
         self.listed.insert(news.kind());
+        if let News::Listed(kind, namespace) = &news {
+            self.listed_anew(kind, namespace.as_deref());
+        }
         self.take_over(news, Origin::Watch)
     }
 
     /// Takes over the object that the API server has returned for a write, unless the watch has shown a newer one.
-    pub(crate) fn answered(&mut self, news: News, now: Instant) -> Touched {
-        self.take_over(news, Origin::Answer(now))
+    pub(crate) fn answered(&mut self, news: News) -> Touched {
+        self.take_over(news, Origin::Answer)
+    }
+
+    /// Follows a list of the objects of a kind. Of the others none is written, and Configurations come as a set.
+    fn listed_anew(&mut self, kind: &str, namespace: Option<&str>) {
+        match kind {
+            "Instances" => self.instances.listed(namespace),
+            "Pods" => self.pods.listed(namespace),
+            "Jobs" => self.jobs.listed(namespace),
+            "Services" => self.services.listed(namespace),
+            _ => {}
+        }
     }
 
     /// Takes over all Configurations.
@@ -178,6 +151,9 @@ impl Cluster {
         let new = (listed.objects.iter()).filter(|(key, object)| !is_known(key, object));
         changes.extend(new.map(|(key, object)| change(key, Some(object.clone()))));
         let mut touched = self.see(News::Configurations(changes));
+        if std::mem::replace(&mut self.lists, listed.lists) != listed.lists {
+            self.configurations.listed(None);
+        }
         let unreadable = unreadable(listed);
         let before = &self.whole.unreadable;
         for key in before.keys().chain(unreadable.keys()) {
@@ -202,7 +178,7 @@ impl Cluster {
         }
     }
 
-    /// Removes the objects that were answered long ago and never shown.
+    /// Removes the objects that were answered and are not in a list since.
     pub(crate) fn expire(&mut self, now: Instant) -> Touched {
         let news = [
             News::Instances(self.instances.overdue(now)),
@@ -220,7 +196,7 @@ impl Cluster {
         touched
     }
 
-    /// Returns when an object that was answered must have been shown.
+    /// Returns when an object that was answered and is not in a list must have been shown.
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         let all = [
             self.instances.first_due(),
@@ -287,6 +263,7 @@ impl Cluster {
                 };
                 each(&mut self.services, &mut world.services, changes, origin, on);
             }
+            News::Listed(..) => {}
         }
         touched
     }

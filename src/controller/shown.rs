@@ -13,14 +13,14 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// An object that was answered is in the watch long before this time. If it is not, it was deleted in between.
+/// A list may be older than an answer. If it is, the watch that follows it shows the object long before this time.
 const SHOWS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The source of an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
     Watch,
-    Answer(Instant),
+    Answer,
 }
 
 /// An object as it was before a change and as it is now.
@@ -40,9 +40,12 @@ pub(crate) struct Shown<Name> {
 #[derive(Debug)]
 struct Answered {
     version: u64,
-    until: Instant,
-    /// True if a watch has shown the object, and no list since lacks it.
+    /// True if the watch shows an object of this name.
     is_shown: bool,
+    /// True if the watch has listed all its objects since.
+    is_listed: bool,
+    /// The time until which it is kept. `None` as long as the watch can be behind: it may be silent for hours.
+    until: Option<Instant>,
 }
 
 /// An object that the controller writes.
@@ -76,10 +79,10 @@ impl<Name: Ord + Clone> Shown<Name> {
         let known = objects.get(&change.key);
         let known_version = known.map(|known| known.version());
         let is_newer = match origin {
-            Origin::Watch => self.shows(&change.key, change.version),
-            Origin::Answer(now) => {
+            Origin::Watch => self.shows(&change),
+            Origin::Answer => {
                 self.is_answer_newer(&change.key, change.version, known_version)
-                    && self.note(&change, known.is_some(), now)
+                    && self.note(&change, known.is_some())
             }
         };
         let is_same = change.object.is_some() && change.version > 0;
@@ -100,7 +103,8 @@ impl<Name: Ord + Clone> Shown<Name> {
     }
 
     /// Returns whether what the watch shows is newer than every answer.
-    fn shows(&mut self, key: &Key<Name>, version: u64) -> bool {
+    fn shows<T>(&mut self, change: &Change<T, Name>) -> bool {
+        let (key, version) = (&change.key, change.version);
         if let Some(newest) = self.newest.get_mut(&key.namespace) {
             *newest = version.max(*newest);
         } else {
@@ -108,8 +112,7 @@ impl<Name: Ord + Clone> Shown<Name> {
         }
         match self.answers.get_mut(key) {
             Some(answer) if version < answer.version => {
-                // A list lacks the object: it is older than the object, or the object is gone.
-                answer.is_shown &= version > 0;
+                answer.is_shown = change.object.is_some();
                 false
             }
             Some(_) => {
@@ -127,12 +130,13 @@ impl<Name: Ord + Clone> Shown<Name> {
         version > known.or(newest).unwrap_or(0)
     }
 
-    fn note<T>(&mut self, change: &Change<T, Name>, is_known: bool, now: Instant) -> bool {
+    fn note<T>(&mut self, change: &Change<T, Name>, is_known: bool) -> bool {
         let before = self.answers.get(&change.key);
         let answer = Answered {
             version: change.version,
-            until: now + SHOWS_WITHIN,
             is_shown: before.map_or(is_known, |before| before.is_shown),
+            is_listed: false,
+            until: None,
         };
         self.answers.insert(change.key.clone(), answer);
         true
@@ -154,9 +158,23 @@ impl<Name: Ord + Clone> Shown<Name> {
         self.mark(object);
     }
 
-    /// Returns the end of each object that was answered long ago and never shown, or that a list lacks since.
+    /// Records that the watch has listed all its objects, of one namespace or of all.
+    pub(crate) fn listed(&mut self, namespace: Option<&str>) {
+        let is_in = |key: &Key<Name>| namespace.is_none_or(|namespace| key.namespace == namespace);
+        let answers = self.answers.iter_mut().filter(|(key, _)| is_in(key));
+        answers.for_each(|(_, answer)| answer.is_listed = true);
+    }
+
+    /// Returns the end of each object that was answered, and that a list does not have, nor what has come after it.
     pub(crate) fn overdue<T>(&mut self, now: Instant) -> Vec<Change<T, Name>> {
-        let is_due = |_: &Key<Name>, answer: &mut Answered| answer.until <= now;
+        let newest = &self.newest;
+        let is_due = |key: &Key<Name>, answer: &mut Answered| {
+            let is_passed = (newest.get(&key.namespace)).is_some_and(|seen| *seen > answer.version);
+            if is_passed || answer.is_listed {
+                answer.until.get_or_insert(now + SHOWS_WITHIN);
+            }
+            answer.until.is_some_and(|until| until <= now)
+        };
         let overdue: Vec<_> = self.answers.extract_if(.., is_due).collect();
         let gone = overdue.into_iter().filter(|(_, answer)| !answer.is_shown);
         gone.map(|(key, _)| Change {
@@ -169,7 +187,8 @@ impl<Name: Ord + Clone> Shown<Name> {
 
     /// Returns the time at which the next one is overdue.
     pub(crate) fn first_due(&self) -> Option<Instant> {
-        self.answers.values().map(|answer| answer.until).min()
+        let answers = self.answers.values();
+        answers.filter_map(|answer| answer.until).min()
     }
 }
 
@@ -276,13 +295,25 @@ mod tests {
         }
 
         fn answers(&mut self, version: u64) -> (Option<u64>, bool) {
-            self.after(pod(version, true), Origin::Answer(self.now))
+            self.after(pod(version, true), Origin::Answer)
+        }
+
+        fn shows_another(&mut self, version: u64) {
+            let mut another = pod(version, true);
+            another.key = ObjectKey::new("default", "another");
+            self.after(another, Origin::Watch);
+        }
+
+        fn lists(&mut self) {
+            self.shown.listed(Some("default"));
         }
 
         fn waits(&mut self) -> Option<u64> {
-            self.now += SHOWS_WITHIN;
-            for change in self.shown.overdue(self.now) {
-                self.after(change, Origin::Watch);
+            for _ in 0..2 {
+                for change in self.shown.overdue(self.now) {
+                    self.after(change, Origin::Watch);
+                }
+                self.now += SHOWS_WITHIN;
             }
             assert_eq!(self.shown.first_due(), None);
             self.objects.get(&key()).map(|pod| pod.meta.version)
@@ -327,30 +358,43 @@ mod tests {
         pods.shows(3);
         pods.answers(5);
         assert_eq!(pods.loses(0), (Some(5), false));
+        pods.lists();
         assert_eq!(pods.waits(), None, "it was deleted before the list");
         let mut pods = Pods::new();
         pods.shows(3);
         pods.answers(5);
         pods.loses(0);
+        pods.lists();
         pods.shows(5);
         assert_eq!(pods.waits(), Some(5), "the list was older");
     }
 
     #[test]
-    fn what_was_created_and_is_never_shown_was_deleted_in_between() {
+    fn what_was_created_and_is_not_listed_was_deleted_in_between() {
         let mut pods = Pods::new();
         pods.answers(5);
+        assert_eq!(pods.waits(), Some(5), "the watch is silent");
+        pods.shown.listed(Some("other"));
+        pods.shows_another(4);
+        assert_eq!(pods.waits(), Some(5), "the watch is behind");
+        pods.lists();
         assert_eq!(pods.waits(), None);
+        let mut pods = Pods::new();
+        pods.answers(5);
+        pods.shows_another(6);
+        assert_eq!(pods.waits(), None, "the watch has passed it");
         let mut pods = Pods::new();
         pods.shows(3);
         pods.answers(5);
-        assert_eq!(pods.waits(), Some(5), "the watch is only late");
+        pods.lists();
+        assert_eq!(pods.waits(), Some(5), "the list is older");
     }
 
     #[test]
     fn a_server_that_was_restored_from_a_backup_is_believed() {
         let mut pods = Pods::new();
         pods.answers(100);
+        pods.lists();
         pods.waits();
         assert_eq!(pods.shows(50), (Some(50), true));
         assert_eq!(pods.shows(40), (Some(40), true));

@@ -339,7 +339,7 @@ impl Turns {
             }
             (request, Answer::Written(written)) => {
                 self.settle_write(part, request, &written, now);
-                self.take_over(part, written.objects, now);
+                self.take_over(part, written.objects);
                 written.tried == Tried::Failed
             }
             (request, answer) => unreachable!("{answer:?} answers {request:?}"),
@@ -380,14 +380,14 @@ impl Turns {
         if let Some((key, uid)) = brokers::deleted(action, &outcome) {
             self.cluster.deleted(key, uid);
         }
-        self.take_over(part, object, now);
+        self.take_over(part, object);
         outcome != Outcome::Done
     }
 
     /// Takes over the objects of an answer. The part itself looks at them in its next stage.
-    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>, now: Now) {
+    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>) {
         for news in objects {
-            let mut touched = self.cluster.answered(news, now.instant);
+            let mut touched = self.cluster.answered(news);
             touched.parts.remove(part);
             self.touch(touched);
         }

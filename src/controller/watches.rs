@@ -8,7 +8,7 @@ use super::{
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
-        changes::{Change, follow},
+        changes::{Change, Listed, follow},
         watch::{self, Bounded, Read, Selection, Set, apis},
     },
     model::{budget::Room, limits, typed_names::ConfigurationName},
@@ -95,7 +95,7 @@ impl Start<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         T: Send + Sync + 'static,
         Name: From<String> + Clone + Ord + Send + Sync + 'static,
-        News: From<Vec<Change<T, Name>>>,
+        News: From<Vec<Change<T, Name>>> + From<Listed<T>>,
     {
         let sender = self.sender.clone();
         (self.tasks).spawn(selection.what, |stop| {

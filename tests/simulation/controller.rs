@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
-        changes::{Change, version_of},
+        changes::{Change, Listed, version_of},
         is_conflict, is_not_found, is_unprocessable,
     },
     controller::{
@@ -92,7 +92,7 @@ impl Controller {
     ) where
         R: 'static,
         Name: From<String> + Clone + Ord + 'static,
-        News: From<Vec<Change<R, Name>>>,
+        News: From<Vec<Change<R, Name>>> + From<Listed<R>>,
     {
         let this = self.clone();
         let mut listed: Vec<Arc<T>> = vec![];
@@ -109,6 +109,7 @@ impl Controller {
         };
         let on = move |events: Vec<Event<T>>| {
             for event in events {
+                let is_list = matches!(event, Event::Complete);
                 let news: Vec<Change<R, Name>> = match event {
                     Event::Init => {
                         listed.clear();
@@ -135,7 +136,11 @@ impl Controller {
                         vec![gone(object.key(), version)]
                     }
                 };
-                this.turns.borrow_mut().see(news.into());
+                let mut turns = this.turns.borrow_mut();
+                turns.see(news.into());
+                if is_list {
+                    turns.see(Listed::<R>::new(None).into());
+                }
             }
             this.changed.send_modify(|n| *n += 1);
         };

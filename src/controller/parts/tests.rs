@@ -2,6 +2,7 @@
 use super::*;
 use crate::{
     api::names,
+    cluster::changes::Listed,
     controller::fixtures::{cluster, configuration, instance, key, node_devices, pod, ready},
 };
 use serde_json::{Value, json};
@@ -93,4 +94,30 @@ fn a_report_touches_what_it_says_something_else_of_and_a_new_one_everything() {
     assert_eq!(touched(&world, report(moved)), ["tv"]);
     let another = seen::<_, String>(Key::new("", "b"), Some(node_devices("b", json!([]))));
     assert_eq!(touched(&world, another), ["all"]);
+}
+
+#[test]
+fn an_answer_that_no_watch_shows_is_kept_until_its_namespace_is_listed_anew() {
+    let mut known = Cluster::default();
+    let answer = Change {
+        key: key("cam-1"),
+        object: Some(Arc::new(instance("cam-1", json!({})))),
+        version: 5,
+    };
+    known.answered(vec![answer].into());
+    let mut now = Instant::now();
+    let mut left_after = |listed: Option<News>| {
+        listed.map(|news| known.see(news));
+        for _ in 0..2 {
+            known.expire(now);
+            now += std::time::Duration::from_hours(1);
+        }
+        assert_eq!(known.expires_at(), None);
+        known.part("cam").instances.len()
+    };
+    assert_eq!(left_after(None), 1);
+    let other = Listed::<Instance>::new(Some("other".to_owned()));
+    assert_eq!(left_after(Some(other.into())), 1);
+    assert_eq!(left_after(Some(Listed::<BrokerPod>::new(None).into())), 1);
+    assert_eq!(left_after(Some(Listed::<Instance>::new(None).into())), 0);
 }
