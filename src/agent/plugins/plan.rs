@@ -7,7 +7,8 @@ use crate::{
     api::instance::Instance,
     discovery::session::Discoveries,
     model::{
-        instance_name::{InstanceKey, InstanceName},
+        instance_name::InstanceKey,
+        instance_name::InstanceName,
         names::shortened,
         plugin_name::PluginName,
         resource_name::ResourceName,
@@ -15,7 +16,6 @@ use crate::{
         slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
         start_stop::StartStop,
-        typed_names::ConfigurationKey,
     },
     store::Instances,
 };
@@ -39,13 +39,10 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    pub(crate) fn configuration(&self) -> ConfigurationKey {
-        self.now.spec.configuration_key(&self.key.namespace)
-    }
-
     /// Returns whether it is another object than before.
     pub(crate) fn is_changed(&self) -> bool {
-        self.before.is_none_or(|it| !Arc::ptr_eq(it, self.now))
+        self.before
+            .is_none_or(|before| !Arc::ptr_eq(before, self.now))
     }
 }
 
