@@ -1,11 +1,11 @@
 //! Sets of objects by the events of their watches, with their sizes, and those that there is no room for.
-use super::{keys::key_of, read::Read};
+use super::{changes::version_of, keys::key_of, read::Read};
 use crate::model::{
     budget::{Claim, Room},
     names::{Key, ObjectKey},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Resource, runtime::watcher::Event};
+use kube::{Resource, core::ObjectMeta, runtime::watcher::Event};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -21,6 +21,8 @@ pub struct Objects<T, Name = String> {
     pub left_out: BTreeSet<Key<Name>>,
     /// The number of complete lists until now.
     pub lists: usize,
+    /// The newest version of each namespace, also of what was deleted since the last list.
+    pub newest: BTreeMap<String, u64>,
 }
 
 impl<T, Name: Clone> Clone for Objects<T, Name> {
@@ -30,6 +32,7 @@ impl<T, Name: Clone> Clone for Objects<T, Name> {
             unreadable: self.unreadable.clone(),
             left_out: self.left_out.clone(),
             lists: self.lists,
+            newest: self.newest.clone(),
         }
     }
 }
@@ -41,6 +44,7 @@ impl<T, Name> Default for Objects<T, Name> {
             unreadable: BTreeMap::new(),
             left_out: BTreeSet::new(),
             lists: 0,
+            newest: BTreeMap::new(),
         }
     }
 }
@@ -79,6 +83,7 @@ impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
             all.lists += lists;
             all.objects.extend(current.objects.clone());
             all.unreadable.extend(current.unreadable.clone());
+            all.newest.extend(current.newest.clone());
             let left_out = current.sizes.keys();
             (all.left_out).extend(
                 left_out
@@ -115,6 +120,7 @@ impl<T, Name: From<String> + Clone + Ord> Listing<T, Name> {
                 return true;
             }
             Event::Delete(object) => {
+                self.current.note(object.meta());
                 self.current.remove(&key_of(object.meta()).typed());
                 return true;
             }
@@ -131,6 +137,8 @@ pub(super) struct Kept<T, Name> {
     /// All objects that can be read, also those that are not kept.
     pub(super) sizes: BTreeMap<Key<Name>, Size>,
     bytes: usize,
+    /// The newest version of each namespace.
+    newest: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -146,6 +154,7 @@ impl<T, Name> Default for Kept<T, Name> {
             unreadable: BTreeMap::new(),
             sizes: BTreeMap::new(),
             bytes: 0,
+            newest: BTreeMap::new(),
         }
     }
 }
@@ -157,6 +166,7 @@ impl<T, Name: From<String> + Clone + Ord> Kept<T, Name> {
         reduce: impl Fn(K) -> (T, usize),
     ) {
         let key: Key<Name> = key_of(object.meta()).typed();
+        self.note(object.meta());
         self.remove(&key);
         match object.0 {
             Ok(object) => {
@@ -168,6 +178,12 @@ impl<T, Name: From<String> + Clone + Ord> Kept<T, Name> {
             }
             Err(invalid) => drop(self.unreadable.insert(key, invalid.error)),
         }
+    }
+
+    fn note(&mut self, metadata: &ObjectMeta) {
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let newest = self.newest.entry(namespace).or_default();
+        *newest = version_of(metadata).max(*newest);
     }
 
     pub(super) fn remove(&mut self, key: &Key<Name>) {
@@ -279,6 +295,29 @@ mod tests {
         assert_eq!(after(listed.clone()), expected);
         let mended = [listed, vec![Event::Apply(readable("bad", "a"))]].concat();
         assert_eq!(after(mended).1, [""; 0]);
+    }
+
+    #[test]
+    fn a_set_says_how_far_its_watch_has_come_until_a_list_begins_anew() {
+        let object = |name: &str, version: u32| {
+            let Read(mut object) = readable(name, "a");
+            let metadata = &mut object.as_mut().unwrap().metadata;
+            metadata.namespace = Some("default".to_owned());
+            metadata.resource_version = Some(version.to_string());
+            Read(object)
+        };
+        let mut listing = Listing::<_, String>::default();
+        let mut newest_after = |event| {
+            listing.follow(event, |_: ConfigMap| ((), 0), None);
+            let all = Listing::joined(std::slice::from_ref(&listing));
+            all.newest.get("default").copied()
+        };
+        assert_eq!(newest_after(Event::Apply(object("one", 3))), Some(3));
+        assert_eq!(newest_after(Event::Delete(object("one", 7))), Some(7));
+        assert_eq!(newest_after(Event::Apply(object("two", 5))), Some(7));
+        newest_after(Event::Init);
+        newest_after(Event::InitApply(object("two", 5)));
+        assert_eq!(newest_after(Event::InitDone), Some(5));
     }
 
     fn object(namespace: &str, name: &str) -> Read<ConfigMap> {

@@ -144,6 +144,16 @@ impl Cluster {
         let gone = known
             .keys()
             .filter(|key| !listed.objects.contains_key(*key));
+        let change = |key: &ConfigurationKey, object: Option<Arc<Configuration>>| {
+            // What is not there any more ended before the newest version.
+            let newest = listed.newest.get(&key.namespace).copied();
+            let version = object.as_ref().map(|object| object.version());
+            Change {
+                key: key.clone(),
+                version: version.or(newest).unwrap_or(0),
+                object,
+            }
+        };
         let mut changes: Vec<_> = gone.map(|key| change(key, None)).collect();
         let is_known = |key: &ConfigurationKey, object| {
             (known.get(key)).is_some_and(|known| Arc::ptr_eq(known, object))
@@ -324,17 +334,6 @@ fn only<'k, K: Clone + Ord + 'k, T>(
 ) -> BTreeMap<K, Arc<T>> {
     let known = keys.filter_map(|key| Some((key.clone(), objects.get(key)?.clone())));
     known.collect()
-}
-
-fn change<T: Versioned>(
-    key: &ConfigurationKey,
-    object: Option<Arc<T>>,
-) -> Change<T, ConfigurationName> {
-    Change {
-        key: key.clone(),
-        version: object.as_ref().map_or(0, |object| object.version()),
-        object,
-    }
 }
 
 /// Returns the Configurations that are there and not known, with the reasons.

@@ -121,3 +121,21 @@ fn an_answer_that_no_watch_shows_is_kept_until_its_namespace_is_listed_anew() {
     assert_eq!(left_after(Some(Listed::<BrokerPod>::new(None).into())), 1);
     assert_eq!(left_after(Some(Listed::<Instance>::new(None).into())), 0);
 }
+
+#[test]
+fn a_configuration_that_was_deleted_after_a_write_goes_at_once_and_not_by_an_older_event() {
+    let mut known = cluster(&world());
+    let written = || Change {
+        key: key("cam"),
+        object: Some(Arc::new(configuration("cam", json!({})))),
+        version: 5,
+    };
+    known.answered(vec![written()].into());
+    for (newest, left) in [(4, 1), (6, 0)] {
+        known.list_configurations(&Objects {
+            newest: [("default".to_owned(), newest)].into(),
+            ..Objects::default()
+        });
+        assert_eq!(known.part("cam").configurations.len(), left, "{newest}");
+    }
+}
