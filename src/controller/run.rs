@@ -2,6 +2,7 @@
 //! answers back.
 use super::{
     brokers,
+    news::News,
     nodes::{self, absent_node::Now},
     outcome::Note,
     services,
@@ -9,11 +10,11 @@ use super::{
     status, tally,
     turn::{Answer, Request},
     turns::Turns,
-    watches::Watches,
+    watches::{BATCHES, Watches},
     world::World,
 };
 use crate::{publish, supervisor::ChannelClosed};
-use futures::{StreamExt as _, stream::FuturesUnordered};
+use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::jiff::Timestamp;
 use tokio::{
     sync::watch,
@@ -23,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The pause after a count for the metrics, in multiples of the time that it took: each count visits every object.
 const PAUSE: u32 = 20;
+
+/// The most answers that are taken in before what the watches show.
+const ANSWERS_AT_ONCE: usize = 64;
 
 /// Runs the loop. `is_listed` becomes true once all objects are known.
 pub(super) async fn run(
@@ -49,36 +53,75 @@ pub(super) async fn run(
             .take_notes()
             .into_iter()
             .for_each(|n| write(shared, n));
-        let wake = turns.wakes_at(Instant::now());
-        let count = counts.due_at();
-        tokio::select! {
+        let wake = turns.wakes_at(Instant::now()).into_iter();
+        let wake = wake.chain(counts.due_at()).min();
+        let happened = tokio::select! {
             biased;
-            () = shutdown.cancelled() => {}
+            () = shutdown.cancelled() => break,
             changed = is_leader.changed() => {
                 changed?;
                 counts.is_outdated = true;
+                continue;
             }
-            Some((part, request, answer)) = open.next() => {
-                turns.answered(part, &request, answer, now());
-            }
-            news = watches.others.recv() => {
-                turns.see(news.ok_or(ChannelClosed)?);
-                counts.is_outdated = true;
-            }
-            changed = watches.configurations.changed() => {
-                changed?;
-                turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
-                counts.is_outdated = true;
-            }
-            () = sleep_until(count.unwrap_or_else(Instant::now)), if count.is_some() => {
-                counts.count(leads.then(|| turns.world()));
-            }
-            () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+            happened = next(&mut open, &mut watches, wake) => happened?,
+        };
+        counts.is_outdated |= happened.is_configured || !happened.news.is_empty();
+        for (part, request, answer) in happened.answers {
+            turns.answered(part, &request, answer, now());
+        }
+        happened.news.into_iter().for_each(|news| turns.see(news));
+        if happened.is_configured {
+            turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
+        }
+        if counts.due_at().is_some_and(|at| at <= Instant::now()) {
+            counts.count(leads.then(|| turns.world()));
         }
     }
     // What was sent is answered, and nothing else is begun.
     while open.next().await.is_some() {}
     Ok(())
+}
+
+/// What has happened since the last step.
+struct Happened<A> {
+    answers: Vec<A>,
+    news: Vec<News>,
+    is_configured: bool,
+}
+
+/// Waits for something, or until `wake`. Returns all that is there by then: neither answers nor news wait for the other,
+/// however fast they come.
+async fn next<F: Future>(
+    open: &mut FuturesUnordered<F>,
+    watches: &mut Watches,
+    wake: Option<Instant>,
+) -> anyhow::Result<Happened<F::Output>> {
+    let (mut answers, mut news, mut is_configured) = (vec![], vec![], false);
+    tokio::select! {
+        Some(answer) = open.next() => answers.push(answer),
+        first = watches.others.recv() => news.push(first.ok_or(ChannelClosed)?),
+        changed = watches.configurations.changed() => {
+            changed?;
+            is_configured = true;
+        }
+        () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+    }
+    while answers.len() < ANSWERS_AT_ONCE
+        && let Some(Some(answer)) = open.next().now_or_never()
+    {
+        answers.push(answer);
+    }
+    while news.len() < BATCHES
+        && let Ok(batch) = watches.others.try_recv()
+    {
+        news.push(batch);
+    }
+    is_configured |= watches.configurations.has_changed()?;
+    Ok(Happened {
+        answers,
+        news,
+        is_configured,
+    })
 }
 
 fn now() -> Now {
@@ -145,10 +188,7 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{SIDE_BY_SIDE, watch::Objects},
-        controller::{
-            fixtures::{Fake, configuration, instance, node_devices, ready, shown},
-            parts::News,
-        },
+        controller::fixtures::{Fake, configuration, instance, node_devices, ready, shown},
     };
     use axum::http::{Request, Response};
     use kube::{Client, client::Body};
@@ -226,6 +266,26 @@ mod tests {
         let ended = ends_with(&mut fake, |sender| kept = Some(sender), stop).await;
         ended.unwrap();
         assert_eq!(answered.load(Ordering::Relaxed), SIDE_BY_SIDE);
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_waits_for_no_answer_and_no_answer_for_what_is_shown() {
+        let mut open: FuturesUnordered<_> = (0..1_000).map(std::future::ready).collect();
+        let (sender, others) = mpsc::channel(BATCHES);
+        let (set, configurations) = watch::channel(None);
+        let mut watches = Watches {
+            configurations,
+            others,
+        };
+        for _ in 0..10 {
+            sender.try_send(News::Pods(vec![])).unwrap();
+            set.send_replace(None);
+            let happened = next(&mut open, &mut watches, None).await.unwrap();
+            assert!((1..=ANSWERS_AT_ONCE).contains(&happened.answers.len()));
+            assert_eq!(happened.news.len(), 1);
+            assert!(happened.is_configured);
+            watches.configurations.mark_unchanged();
+        }
     }
 
     #[tokio::test(start_paused = true)]

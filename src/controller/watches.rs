@@ -25,7 +25,7 @@ const ROOM: Room = Room {
     bytes: limits::CONFIGURATIONS_BYTES_MAX,
 };
 /// The batches of changes that wait for the loop. The watches wait while there are so many.
-const BATCHES: usize = 16;
+pub(super) const BATCHES: usize = 16;
 
 /// The ends of all watches that the loop reads.
 pub(super) struct Watches {
