@@ -6,7 +6,7 @@ use super::{
     services::plan::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
-use crate::model::typed_names::NodeName;
+use crate::{cluster::SIDE_BY_SIDE, model::typed_names::NodeName};
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
@@ -62,6 +62,8 @@ pub(crate) struct Turn {
     pub(crate) coming: Vec<NodeName>,
     /// True if nodes have reported on the part since the stage was planned.
     pub(crate) is_reported: bool,
+    /// True if anything of the part has changed since.
+    pub(crate) is_touched: bool,
     /// True if the turn has sent anything: what was done may make something else possible, and what was not is planned again.
     pub(crate) has_sent: bool,
     /// False if this replica has lost the Lease since.
@@ -78,9 +80,48 @@ impl Turn {
             open: 0,
             coming: vec![],
             is_reported: false,
+            is_touched: false,
             has_sent: false,
             is_valid: true,
             wait: None,
+        }
+    }
+
+    /// Returns the places among all requests that it takes or waits for.
+    pub(crate) fn places(&self) -> usize {
+        (self.open + self.queue.len()).min(SIDE_BY_SIDE)
+    }
+
+    /// Returns whether what is not sent yet is better planned anew, after an answer.
+    pub(crate) fn is_outdated(&self, is_failed: bool) -> bool {
+        let has_begun = self.sent >= SIDE_BY_SIDE;
+        match self.stage {
+            // With the nodes that have reported meanwhile each Instance is one write instead of two.
+            Stage::Devices => self.is_reported && has_begun,
+            // What decides on Pods may take 10 s for each, and devices and statuses must not wait for all of them.
+            Stage::Brokers => is_failed || self.is_touched && has_begun,
+            Stage::Services | Stage::Status => false,
+        }
+    }
+
+    /// Gives up what is not sent yet: all brokers, or the Instances that are not created.
+    pub(crate) fn give_up(&mut self) {
+        let is_kept = |request: &Request| {
+            let is_creation = matches!(request, Request::Device(DeviceAction::Create(_)));
+            !is_creation && !matches!(request, Request::Broker(_))
+        };
+        let left = self.queue.iter().filter_map(Request::creates_on).count();
+        self.coming.truncate(self.coming.len() - left);
+        self.queue.retain(is_kept);
+    }
+}
+
+impl Request {
+    /// Returns the node of the Pod that is created.
+    pub(crate) fn creates_on(&self) -> Option<&NodeName> {
+        match self {
+            Self::Broker(BrokerAction::CreatePod { node, .. }) => Some(node),
+            _ => None,
         }
     }
 }

@@ -4,17 +4,19 @@
 //! A turn has four stages: devices, brokers, services, status. Each is planned with what the stages before it have
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
 //! part. Only a leader has turns.
+mod answers;
+
 use super::{
-    brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
+    brokers::Brokers,
     clock::SteadyClock,
-    nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
-    outcome::{Note, Tried, Written},
+    nodes::{Devices, absent_node::Now, plan::Action as DeviceAction},
+    outcome::Note,
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,
-    status::{self, Statuses, plan::Seen},
+    status::{Statuses, plan::Seen},
     throttle::Throttle,
-    turn::{Answer, Request, Stage, Turn},
+    turn::{Request, Stage, Turn},
     world::World,
 };
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
     },
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -34,6 +36,8 @@ use tokio::time::Instant;
 /// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
 /// answered leave room for others.
 const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
+/// The most requests about brokers. A webhook may hold each one for 10 s.
+const BROKERS_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
 /// The most turns that begin in one step. Between two steps what has changed is taken in.
 const TURNS_IN_STEP: usize = 16;
 /// The time after which each part is planned again though nothing has changed. It bounds how long an error in what
@@ -46,6 +50,8 @@ pub(crate) struct Turns {
     queue: Queue,
     throttle: Throttle,
     open: BTreeMap<String, Turn>,
+    /// The parts whose brokers found no place.
+    crowded_out: VecDeque<String>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
     all_again_at: Option<Instant>,
     clock: SteadyClock,
@@ -64,6 +70,7 @@ impl Turns {
             queue: Queue::default(),
             throttle: Throttle::new(),
             open: BTreeMap::new(),
+            crowded_out: VecDeque::new(),
             all_again_at: None,
             clock: SteadyClock::new(now.clock, now.instant),
             devices: Devices::default(),
@@ -116,6 +123,9 @@ impl Turns {
         let all = touched.is_all.then(|| self.cluster.names());
         for part in all.iter().flatten().chain(&touched.parts) {
             self.queue.touch(part);
+            if let Some(turn) = self.open.get_mut(part) {
+                turn.is_touched = true;
+            }
         }
     }
 
@@ -132,6 +142,7 @@ impl Turns {
             return;
         }
         self.queue = Queue::default();
+        self.crowded_out.clear();
         // A turn that waits for no answer would never end.
         self.open.retain(|_, turn| turn.open > 0);
         for turn in self.open.values_mut() {
@@ -157,6 +168,10 @@ impl Turns {
             let memory = &mut self.brokers.memory;
             memory.forget_gone(self.cluster.whole());
             self.touch_all();
+        }
+        for _ in self.places_of_brokers()..BROKERS_AT_ONCE {
+            let part = self.crowded_out.pop_front();
+            part.into_iter().for_each(|part| self.queue.touch(&part));
         }
         for _ in 0..TURNS_IN_STEP {
             let is_free = |part: &str| !self.open.contains_key(part);
@@ -217,15 +232,10 @@ impl Turns {
             Stage::Status => self.plan_status(part, now),
         };
         waits.extend(self.throttle.hold(&mut requests, now.instant));
-        let coming = requests.iter().filter_map(|request| {
-            let Request::Broker(BrokerAction::CreatePod { node, .. }) = request else {
-                return None;
-            };
-            Some(node.clone())
-        });
-        turn.coming = coming.collect();
+        let coming = requests.iter().filter_map(Request::creates_on);
+        turn.coming = coming.cloned().collect();
         turn.queue = requests.into();
-        (turn.sent, turn.is_reported) = (0, false);
+        (turn.sent, turn.is_reported, turn.is_touched) = (0, false, false);
         let at = waits.first().and_then(|wait| now.instant.checked_add(wait));
         turn.wait = turn.wait.into_iter().chain(at).min();
     }
@@ -253,7 +263,14 @@ impl Turns {
         let coming = self.open.values().flat_map(|turn| &turn.coming);
         let coming: Vec<NodeName> = coming.cloned().collect();
         let steady = self.clock.at(now.instant);
-        let (actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
+        let (mut actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
+        // The reports are made, and the other stages do not wait for a place.
+        if !actions.is_empty() && self.places_of_brokers() >= BROKERS_AT_ONCE {
+            actions.clear();
+            if !self.crowded_out.iter().any(|known| known == part) {
+                self.crowded_out.push_back(part.to_owned());
+            }
+        }
         (requests(actions, Request::Broker), waits)
     }
 
@@ -272,20 +289,32 @@ impl Turns {
         (requests(actions, Request::Status), waits)
     }
 
+    /// Returns the places that brokers take or wait for.
+    fn places_of_brokers(&self) -> usize {
+        let turns = self.open.values();
+        let of_brokers = turns.filter(|turn| turn.stage == Stage::Brokers);
+        of_brokers.map(Turn::places).sum()
+    }
+
     /// Returns the requests that may be sent now: those first of parts that wait for the fewest answers.
     fn send(&mut self, now: Now) -> Vec<(String, Request)> {
         let mut sent = vec![];
         let mut open: usize = self.open.values().map(|turn| turn.open).sum();
+        let of_brokers = |turn: &&Turn| turn.stage == Stage::Brokers;
+        let turns = self.open.values().filter(of_brokers);
+        let mut brokers: usize = turns.map(|turn| turn.open).sum();
         while open < OPEN_AT_ONCE {
-            let waiting = self.open.iter_mut();
-            let waiting =
-                waiting.filter(|(_, turn)| !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE);
+            let waiting = self.open.iter_mut().filter(|(_, turn)| {
+                let has_place = turn.stage != Stage::Brokers || brokers < BROKERS_AT_ONCE;
+                has_place && !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE
+            });
             let Some((part, turn)) = waiting.min_by_key(|(_, turn)| turn.open) else {
                 break;
             };
             let Some(request) = turn.queue.pop_front() else {
                 break;
             };
+            brokers += usize::from(turn.stage == Stage::Brokers);
             turn.open += 1;
             turn.sent += 1;
             turn.has_sent = true;
@@ -294,103 +323,6 @@ impl Turns {
             sent.push((part.clone(), request));
         }
         sent
-    }
-
-    /// Takes in the answer to a request.
-    pub(crate) fn answered(&mut self, part: String, request: &Request, answer: Answer, now: Now) {
-        let is_failed = self.settle(&part, request, answer, now);
-        self.throttle.answered(request, is_failed, now.instant);
-        let Some(mut turn) = self.open.remove(&part) else {
-            return;
-        };
-        turn.open -= 1;
-        if turn.is_reported && turn.sent >= SIDE_BY_SIDE {
-            self.give_up_creations(&part, &mut turn);
-        }
-        if turn.open > 0 || !turn.queue.is_empty() {
-            self.open.insert(part, turn);
-        } else if turn.is_valid {
-            self.go_on(part, turn, now);
-        } else {
-            self.queue.touch(&part);
-        }
-    }
-
-    /// Gives up the Instances that are not created yet. With the nodes that have reported meanwhile each is one write
-    /// instead of two.
-    fn give_up_creations(&mut self, part: &str, turn: &mut Turn) {
-        let is_creation =
-            |request: &Request| matches!(request, Request::Device(DeviceAction::Create(_)));
-        turn.queue.retain(|request| !is_creation(request));
-        self.queue.touch(part);
-    }
-
-    /// Takes in what an answer says. Returns whether its request has failed.
-    fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
-        match (request, answer) {
-            (Request::Look(node), Answer::Pods(pods)) => {
-                self.devices.looked(node, pods, now);
-                // The node may hold slots in every part.
-                self.touch_all();
-                false
-            }
-            (Request::Broker(action), Answer::Performed(performed)) => {
-                self.settle_broker(part, action, performed, now)
-            }
-            (request, Answer::Written(written)) => {
-                self.settle_write(part, request, &written, now);
-                self.take_over(part, written.objects);
-                written.tried == Tried::Failed
-            }
-            (request, answer) => unreachable!("{answer:?} answers {request:?}"),
-        }
-    }
-
-    fn settle_write(&mut self, part: &str, request: &Request, written: &Written, now: Now) {
-        let world = self.cluster.whole();
-        match request {
-            Request::Device(action) => {
-                self.devices.settle(action, written, now);
-                if written.tried == Tried::Done {
-                    self.notes.extend(nodes::note_of_deletion(world, action));
-                }
-            }
-            Request::Service(action) => {
-                (self.services).settle(part, action, written.problem.clone());
-            }
-            Request::Status(action) if written.tried == Tried::Done => {
-                self.notes.extend(status::notes(world, action));
-            }
-            Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
-        }
-    }
-
-    /// Returns whether the broker was not changed as planned, for whatever reason.
-    fn settle_broker(
-        &mut self,
-        part: &str,
-        action: &BrokerAction,
-        Performed { outcome, object }: Performed,
-        now: Now,
-    ) -> bool {
-        let steady = self.clock.at(now.instant);
-        let world = self.cluster.whole();
-        let note = self.brokers.settle(world, action, &outcome, steady);
-        self.notes.extend(note);
-        if let Some((key, uid)) = brokers::deleted(action, &outcome) {
-            self.cluster.deleted(key, uid);
-        }
-        self.take_over(part, object);
-        outcome != Outcome::Done
-    }
-
-    /// Takes over the objects of an answer. The part itself looks at them in its next stage.
-    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>) {
-        for news in objects {
-            let mut touched = self.cluster.answered(news);
-            touched.parts.remove(part);
-            self.touch(touched);
-        }
     }
 }
 

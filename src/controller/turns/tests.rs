@@ -10,8 +10,12 @@ use crate::{
     api::{configuration::Configuration, instance::Instance},
     cluster::changes::{Change, version_of},
     controller::{
+        brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
         fixtures::{at, configuration, instance, key, node_devices, ready},
         nodes::absent_node::Pods,
+        outcome::{Tried, Written},
+        status,
+        turn::Answer,
         world::NodeState,
     },
     model::{instance_name::InstanceName, names::Key},

@@ -1,6 +1,18 @@
 //! How many requests there are at a time, and what waits for them.
 use super::*;
 
+/// Returns an answer about a broker.
+fn performed(outcome: Outcome) -> Answer {
+    Answer::Performed(Performed {
+        outcome,
+        object: None,
+    })
+}
+
+fn failed() -> Answer {
+    performed(Outcome::Failed("the webhook did not answer".to_owned()))
+}
+
 impl Controller {
     /// Has a Configuration with so many Instances, none of which has its broker.
     fn wants_brokers(&mut self, name: &str, count: usize) {
@@ -14,6 +26,11 @@ impl Controller {
             });
             self.shows(shown(instance(&format!("{name}-{n}"), fields)));
         }
+    }
+
+    fn open_brokers(&self) -> usize {
+        let requests = self.open.iter().map(|(_, request)| words(request));
+        requests.filter(is_of("pod ")).count()
     }
 }
 
@@ -37,4 +54,70 @@ fn pods_that_a_replica_may_not_create_any_more_do_not_count() {
     assert_eq!(controller.turns.open["cam"].coming.len(), 40);
     controller.turns.lead(false, controller.now);
     assert_eq!(controller.turns.open["cam"].coming, [""; 0]);
+}
+
+#[test]
+fn after_a_broker_that_fails_the_others_wait_for_the_next_turn() {
+    let mut controller = Controller::new(&[("default", "tv")]);
+    controller.wants_brokers("cam", 40);
+    controller.writes_statuses();
+    assert_eq!(controller.open_brokers(), SIDE_BY_SIDE);
+    controller.passes(10_000);
+    controller.answers(0, failed());
+    assert_eq!(controller.sends(), [""; 0]);
+    assert_eq!(controller.turns.open["cam"].coming.len(), SIDE_BY_SIDE);
+    controller.reports("b", json!([view("default", "cam", 1)]));
+    for _ in 1..SIDE_BY_SIDE {
+        controller.answers(0, failed());
+    }
+    controller.passes(20);
+    controller.writes_statuses();
+    let sent = controller.waiting();
+    assert!(sent.iter().all(is_of("create default/cam-")), "{sent:?}");
+    controller.creates(0);
+    controller.writes_statuses();
+    let tried = controller.open_brokers();
+    assert_eq!(tried, SIDE_BY_SIDE, "others than those that have failed");
+}
+
+#[test]
+fn after_a_change_of_its_part_no_more_brokers_of_an_old_plan_are_created() {
+    for (is_changed, sent) in [(true, 0), (false, 1)] {
+        let mut controller = Controller::new(&[]);
+        controller.wants_brokers("cam", 40);
+        controller.writes_statuses();
+        if is_changed {
+            controller.reports("b", json!([view("default", "cam", 1)]));
+        }
+        controller.answers(0, performed(Outcome::Done));
+        assert_eq!(controller.sends().len(), sent);
+    }
+}
+
+#[test]
+fn brokers_that_hang_leave_room_for_devices_and_statuses_of_all_parts() {
+    let mut controller = Controller::new(&[("default", "tv")]);
+    for part in ["one", "two", "three", "four"] {
+        controller.wants_brokers(part, 20);
+    }
+    controller.writes_statuses();
+    assert_eq!(controller.open_brokers(), OPEN_AT_ONCE - SIDE_BY_SIDE);
+    let is_written = |controller: &Controller| {
+        let mut known = controller.turns.world().configurations.iter();
+        let (_, of) = known.find(|(key, _)| key.name.as_str() == "two").unwrap();
+        of.status.is_some()
+    };
+    assert!(is_written(&controller), "the last one has no place");
+    controller.passes(20);
+    controller.reports("b", json!([view("default", "tv", 1)]));
+    let sent = controller.sends();
+    assert!(sent.iter().any(is_of("create default/tv-")), "{sent:?}");
+    while controller.open_brokers() > 0 {
+        let is_broker = |(_, request): &(_, Request)| matches!(request, Request::Broker(_));
+        let n = controller.open.iter().position(is_broker).unwrap();
+        controller.answers(n, failed());
+    }
+    controller.passes(20);
+    let sent = controller.sends();
+    assert!(sent.iter().any(is_of("pod default/two-")), "{sent:?}");
 }
