@@ -174,6 +174,9 @@ impl Turns {
             part.into_iter().for_each(|part| self.queue.touch(&part));
         }
         for _ in 0..TURNS_IN_STEP {
+            if !self.has_room() {
+                break;
+            }
             let is_free = |part: &str| !self.open.contains_key(part);
             let Some(part) = self.queue.take(now.instant, is_free) else {
                 break;
@@ -188,6 +191,7 @@ impl Turns {
         let again_at = self.all_again_at?;
         let is_free = |part: &str| !self.open.contains_key(part);
         let next = self.queue.next(now, is_free);
+        let next = next.filter(|_| self.has_room());
         let times = [Some(again_at), next, self.cluster.expires_at()];
         times.into_iter().flatten().min()
     }
@@ -287,6 +291,13 @@ impl Turns {
         let notes = &mut self.notes;
         let (actions, waits) = self.statuses.plan(seen, now.clock, notes);
         (requests(actions, Request::Status), waits)
+    }
+
+    /// Returns whether what a turn plans could be sent now.
+    fn has_room(&self) -> bool {
+        let all: usize = self.open.values().map(Turn::places).sum();
+        let brokers = self.places_of_brokers();
+        all - brokers + brokers.min(BROKERS_AT_ONCE) < OPEN_AT_ONCE
     }
 
     /// Returns the places that brokers take or wait for.

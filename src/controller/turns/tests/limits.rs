@@ -121,3 +121,21 @@ fn brokers_that_hang_leave_room_for_devices_and_statuses_of_all_parts() {
     let sent = controller.sends();
     assert!(sent.iter().any(is_of("pod default/two-")), "{sent:?}");
 }
+
+#[test]
+fn a_part_is_planned_once_its_requests_can_be_sent() {
+    let parts = ["one", "two", "three", "four", "five", "six"].map(|name| ("default", name));
+    let mut controller = Controller::new(&parts);
+    let views = |devices: usize| parts.map(|(namespace, name)| view(namespace, name, devices));
+    controller.reports("a", json!(views(20)));
+    assert_eq!(controller.sends().len(), OPEN_AT_ONCE);
+    assert_eq!(controller.turns.open.len(), OPEN_AT_ONCE / SIDE_BY_SIDE);
+    controller.passes(600_000);
+    controller.reports("a", json!(views(0)));
+    while !controller.open.is_empty() {
+        controller.creates(0);
+    }
+    controller.passes(20);
+    let sent = controller.sends();
+    assert!(!sent.iter().any(is_of("create")), "{sent:?}");
+}
