@@ -49,6 +49,7 @@ use plan::{Action, Change, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 use tracing::{debug, info, warn};
 
@@ -73,8 +74,14 @@ impl Devices {
         self.memory.looks(now.instant)
     }
 
-    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Now) {
-        self.memory.looked(node, pods, now.instant);
+    /// Returns when there are such nodes again.
+    pub(crate) fn look_in(&self, now: Now) -> Option<Duration> {
+        self.memory.look_in(now.instant)
+    }
+
+    /// Takes in what a look has found. Returns whether it may change what is planned.
+    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Now) -> bool {
+        self.memory.looked(node, pods, now.instant)
     }
 
     /// Returns the actions in a part that was noticed.

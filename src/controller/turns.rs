@@ -254,7 +254,11 @@ impl Turns {
         if !looks.is_empty() {
             self.queue.touch(NODES);
         }
-        let (mut actions, waits) = self.devices.plan(&world, now, &mut self.notes);
+        let (mut actions, mut waits) = self.devices.plan(&world, now, &mut self.notes);
+        if part == NODES {
+            let look = self.devices.look_in(now).into_iter();
+            look.for_each(|wait| waits.add(wait));
+        }
         // Every part shows all nodes.
         let of_nodes =
             |action: &DeviceAction| matches!(action, DeviceAction::DeleteNodeDevices { .. });

@@ -193,11 +193,15 @@ impl Memory {
         }
     }
 
-    /// Records the Pods that a look for those of a deleted node has found.
-    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Instant) {
-        if let Some(absent) = self.absent.get_mut(node) {
-            absent.look = Some(Look { at: now, pods });
-        }
+    /// Records the Pods that a look for those of a deleted node has found. Returns whether that is another answer than the
+    /// last one.
+    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Instant) -> bool {
+        let Some(absent) = self.absent.get_mut(node) else {
+            return false;
+        };
+        let before = absent.pods();
+        absent.look = Some(Look { at: now, pods });
+        before != pods
     }
 
     /// Returns whether a node whose Node object exists is to leave its Instances.
@@ -262,21 +266,21 @@ impl Memory {
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns when a node is given up, or its Pods are looked for again.
+    /// Returns when the Pods of a deleted node are looked for next.
+    pub(crate) fn look_in(&self, now: Instant) -> Option<Duration> {
+        let absent = self.absent.values();
+        absent.filter_map(|absent| absent.look_in(now)).min()
+    }
+
+    /// Returns when a node is given up, or an outage is reported.
     pub(crate) fn wake_in(&self, now: Instant) -> Option<Duration> {
-        // A look that falls due between [`Self::looks`] and the plan of the same pass is made at once.
-        let looks = self
-            .absent
-            .values()
-            .filter_map(|absent| absent.look_in(now));
         let leave = self.absent.values().map(|absent| match self.outage {
             None => LOST_AFTER.saturating_sub(absent.age(now)),
             Some(_) => Duration::ZERO,
         });
         let outage = self.outage.iter().map(|outage| outage.lasts_in(now));
         // What they wait for is done when their time has come.
-        let lasting = leave.chain(outage).filter(|wait| !wait.is_zero());
-        looks.chain(lasting).min()
+        leave.chain(outage).filter(|wait| !wait.is_zero()).min()
     }
 
     /// Records a report on an Instance.

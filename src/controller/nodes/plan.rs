@@ -128,11 +128,8 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
         now: now.clock,
     };
     let mut plan = Plan::default();
-    // A look that is due now says when to look again once it is answered.
-    let wake = memory.wake_in(now.instant);
-    wake.filter(|wait| !wait.is_zero())
-        .into_iter()
-        .for_each(|wait| plan.waits.add(wait));
+    let wake = memory.wake_in(now.instant).into_iter();
+    wake.for_each(|wait| plan.waits.add(wait));
     for (key, instance) in &world.instances {
         planner.report_held_slots(key, instance, &mut plan);
         match merge.fate(key, instance) {

@@ -35,9 +35,10 @@ impl Turns {
     fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
         match (request, answer) {
             (Request::Look(node), Answer::Pods(pods)) => {
-                self.devices.looked(node, pods, now);
-                // The node may hold slots in every part.
-                self.touch_all();
+                if self.devices.looked(node, pods, now) {
+                    // The node may hold slots in every part.
+                    self.touch_all();
+                }
                 false
             }
             (Request::Broker(action), Answer::Performed(performed)) => {

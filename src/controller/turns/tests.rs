@@ -2,6 +2,7 @@
 mod events;
 mod history;
 mod limits;
+mod nodes;
 mod sequences;
 mod server;
 

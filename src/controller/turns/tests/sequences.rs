@@ -262,29 +262,6 @@ fn creations_end_when_a_node_reports_meanwhile_and_the_others_need_not_wait() {
 }
 
 #[test]
-fn the_pods_of_a_deleted_node_are_looked_for_once_and_then_every_part_is_planned() {
-    let mut controller = Controller::new(&[("default", "cam"), ("default", "tv")]);
-    for (name, of) in [("cam-1", "cam"), ("tv-1", "tv")] {
-        let slot = format!("{name}-0");
-        let spec = json!({
-            "configurationName": of, "nodes": ["a"], "shared": true, "deviceUsage": { slot: "gone" },
-        });
-        let held = json!({ "metadata": { "labels": { "node.akri.sh/a": "" } }, "spec": spec });
-        controller.shows(shown(instance(name, held)));
-    }
-    controller.sends();
-    controller.passes(20);
-    controller.writes_statuses();
-    let looks = controller.open.iter().map(|(_, request)| words(request));
-    assert_eq!(looks.collect::<Vec<_>>(), ["look gone"]);
-    controller.answers(0, Answer::Pods(Pods::Deleted));
-    controller.passes(20);
-    let mut sent = controller.sends();
-    sent.retain(|sent| sent.starts_with("change"));
-    assert_eq!(sent, ["change default/cam-1", "change default/tv-1"]);
-}
-
-#[test]
 fn a_heartbeat_of_a_node_plans_nothing_and_a_node_that_goes_plans_every_part() {
     let mut controller = Controller::new(&[("default", "cam"), ("default", "tv")]);
     controller.writes_statuses();

@@ -215,13 +215,13 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
         if memory.looks(now(seconds).instant) == ["b"] {
             looks.push(seconds);
             memory.looked(&"b".into(), Pods::Remain, now(seconds).instant);
-            assert!(memory.wake_in(now(seconds).instant).is_some());
+            assert!(memory.look_in(now(seconds).instant).is_some());
         }
     }
     assert_eq!(looks[6..12], [6, 7, 8, 10, 12, 14]);
     assert_eq!(looks[looks.len() - 2..], [315, 360]);
     // The next look is due: 52 s since the last one are more than an eighth of 412 s.
-    assert_eq!(memory.wake_in(now(412).instant), Some(Duration::ZERO));
+    assert_eq!(memory.look_in(now(412).instant), Some(Duration::ZERO));
     memory.looked(&"b".into(), Pods::Deleted, now(400).instant);
     assert_eq!(memory.looks(now(9_000).instant), [""; 0]);
 }

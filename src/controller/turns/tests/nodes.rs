@@ -1,0 +1,62 @@
+//! What is done about nodes, and what belongs to no Configuration.
+use super::*;
+
+impl Controller {
+    /// Has Instances of two Configurations with slots of a deleted node, for whose Pods it looks.
+    fn with_a_deleted_node() -> Self {
+        let mut controller = Self::new(&[("default", "cam"), ("default", "tv")]);
+        for (name, of) in [("cam-1", "cam"), ("tv-1", "tv")] {
+            let slot = format!("{name}-0");
+            let spec = json!({
+                "configurationName": of, "nodes": ["a"], "shared": true, "deviceUsage": { slot: "gone" },
+            });
+            let held = json!({ "metadata": { "labels": { "node.akri.sh/a": "" } }, "spec": spec });
+            controller.shows(shown(instance(name, held)));
+        }
+        controller.sends();
+        controller.passes(20);
+        controller.writes_statuses();
+        assert_eq!(controller.waiting(), ["look gone"]);
+        controller
+    }
+
+    /// Lets the parts have their turns until nothing is to be done now.
+    fn settles(&mut self) {
+        for _ in 0..10 {
+            self.passes(20);
+            self.writes_statuses();
+        }
+    }
+
+    /// Returns when the next of the parts is planned that are these, or not these.
+    fn planned_in(&self, is_wanted: impl Fn(&str) -> bool) -> Option<Duration> {
+        let next = self.turns.queue.next(self.now.instant, is_wanted)?;
+        Some(next - self.now.instant)
+    }
+}
+
+#[test]
+fn the_pods_of_a_deleted_node_are_looked_for_once_and_then_every_part_is_planned() {
+    let mut controller = Controller::with_a_deleted_node();
+    controller.answers(0, Answer::Pods(Pods::Deleted));
+    controller.passes(20);
+    let mut sent = controller.sends();
+    sent.retain(|sent| sent.starts_with("change"));
+    assert_eq!(sent, ["change default/cam-1", "change default/tv-1"]);
+}
+
+#[test]
+fn a_look_that_finds_what_the_last_one_found_plans_no_part_again() {
+    let mut controller = Controller::with_a_deleted_node();
+    controller.answers(0, Answer::Pods(Pods::Remain));
+    for _ in 0..3 {
+        controller.settles();
+        let others = controller.planned_in(|part| part != NODES).unwrap();
+        assert!(others > Duration::from_secs(10), "{others:?}");
+        let nodes = controller.planned_in(|part| part == NODES).unwrap();
+        assert!(nodes < Duration::from_secs(2), "{nodes:?}");
+        controller.passes(2_000);
+        assert_eq!(controller.sends(), ["look gone"]);
+        controller.answers(0, Answer::Pods(Pods::Remain));
+    }
+}
