@@ -312,18 +312,21 @@ async fn create(shared: &Shared, instance: &Instance) -> Written {
             info!(instance = %key, nodes = ?instance.spec.nodes, "device found: Instance created");
             Written::with(seen(created))
         }
-        // The replica that led before has created it: the watch will show it.
+        // The replica that led before has created it: the watch will show it, unless nobody can read it.
         Err(e) if is_conflict(&e) => {
             debug!(instance = %key, "not created, it is there: {e}");
-            Written::new(Tried::Overtaken)
+            Written::new(Tried::Failed)
         }
+        // No other object would make it another creation.
         Err(e) => {
-            let is_refused = matches!(code(&e), Some(400..=499));
-            let message = format!("Instance {} cannot be created: {}", key.name, reason(&e));
-            let written = Written::new(tried(&key, "create the Instance", Err(e)));
-            match is_refused {
-                true => written.with_problem(Problem::new(Reason::NotCreated, message)),
-                false => written,
+            warn!(instance = %key, "cannot create the Instance; tried again: {e}");
+            let written = Written::new(Tried::Failed);
+            match code(&e) {
+                Some(400..=499) => {
+                    let text = format!("Instance {} cannot be created: {}", key.name, reason(&e));
+                    written.with_problem(Problem::new(Reason::NotCreated, text))
+                }
+                _ => written,
             }
         }
     }

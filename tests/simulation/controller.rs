@@ -267,7 +267,7 @@ impl Controller {
                 let created = self.client.request(what, ask).await;
                 match &created {
                     Ok(made) => Written::with(seen(made)),
-                    Err(_) => Written::new(tried(&created)),
+                    Err(_) => Written::new(Tried::Failed),
                 }
             }
             nodes::Action::DeleteNodeDevices { node, uid } => {

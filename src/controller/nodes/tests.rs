@@ -172,3 +172,13 @@ async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted
     pass(&fake.shared, &mut devices, &world).await;
     assert!(devices.problems(&world).is_empty());
 }
+
+#[tokio::test]
+async fn an_instance_that_cannot_be_created_is_tried_less_and_less_often() {
+    for code in [403, 404, 409, 422, 500] {
+        let fake = Fake::new(move |_| refusal(code));
+        let made = Box::new(instance("cam-1", json!({})));
+        let written = act(&fake.shared, &Action::Create(made)).await;
+        assert_eq!(written.tried, Tried::Failed, "{code}");
+    }
+}
