@@ -259,10 +259,10 @@ impl Turns {
             let look = self.devices.look_in(now).into_iter();
             look.for_each(|wait| waits.add(wait));
         }
-        // Every part shows all nodes.
+        // Every part shows all nodes. An Instance may be of no Configuration, so that it is in the part of the nodes.
         let of_nodes =
             |action: &DeviceAction| matches!(action, DeviceAction::DeleteNodeDevices { .. });
-        actions.retain(|action| of_nodes(action) == (part == NODES));
+        actions.retain(|action| part == NODES || !of_nodes(action));
         (requests(actions, Request::Device), waits)
     }
 

@@ -60,3 +60,11 @@ fn a_look_that_finds_what_the_last_one_found_plans_no_part_again() {
         controller.answers(0, Answer::Pods(Pods::Remain));
     }
 }
+
+#[test]
+fn an_instance_of_no_configuration_is_deleted() {
+    let mut controller = Controller::new(&[]);
+    let spec = json!({ "spec": { "configurationName": "", "nodes": ["a"] } });
+    controller.shows(shown(instance("odd-1", spec)));
+    assert_eq!(controller.sends(), ["delete default/odd-1"]);
+}
