@@ -69,6 +69,11 @@ impl Devices {
         self.memory.notice(world, now);
     }
 
+    /// Forgets what was seen of nodes and devices: what has happened since then is not known.
+    pub(crate) fn forget_nodes(&mut self) {
+        self.memory = Memory::default();
+    }
+
     /// Returns the deleted nodes whose Pods are to be looked for now.
     pub(crate) fn looks(&self, now: Now) -> Vec<NodeName> {
         self.memory.looks(now.instant)

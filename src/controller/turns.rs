@@ -150,6 +150,9 @@ impl Turns {
             turn.coming.clear();
             turn.is_valid = false;
         }
+        if leads {
+            self.devices.forget_nodes();
+        }
         self.all_again_at = leads.then_some(now.instant);
     }
 

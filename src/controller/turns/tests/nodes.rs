@@ -62,6 +62,18 @@ fn a_look_that_finds_what_the_last_one_found_plans_no_part_again() {
 }
 
 #[test]
+fn a_replica_that_leads_again_looks_again_for_the_pods_of_a_deleted_node() {
+    let mut controller = Controller::with_a_deleted_node();
+    controller.turns.lead(false, controller.now);
+    controller.answers(0, Answer::Pods(Pods::Deleted));
+    // Meanwhile the node can have come back, with Pods, and gone again.
+    controller.passes(600_000);
+    controller.turns.lead(true, controller.now);
+    controller.writes_statuses();
+    assert_eq!(controller.waiting(), ["look gone"]);
+}
+
+#[test]
 fn an_instance_of_no_configuration_is_deleted() {
     let mut controller = Controller::new(&[]);
     let spec = json!({ "spec": { "configurationName": "", "nodes": ["a"] } });
