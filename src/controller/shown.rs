@@ -85,8 +85,8 @@ impl<Name: Ord + Clone> Shown<Name> {
                     && self.note(&change, known.is_some())
             }
         };
-        let is_same = change.object.is_some() && change.version > 0;
-        if !is_newer || is_same && known_version == Some(change.version) {
+        let is_versioned = change.object.is_some() && change.version > 0;
+        if !is_newer || is_versioned && known_version == Some(change.version) {
             return None;
         }
         if let Some(object) = &mut change.object {
@@ -96,8 +96,10 @@ impl<Name: Ord + Clone> Shown<Name> {
             Some(object) => objects.insert(change.key, object.clone()),
             None => objects.remove(&change.key),
         };
-        if let Some(before) = before.as_ref().filter(|_| change.object.is_none()) {
-            self.deleted.remove(before.uid());
+        let is_same =
+            |object: &Arc<T>| (change.object.as_ref()).is_some_and(|now| now.uid() == object.uid());
+        if let Some(gone) = before.as_ref().filter(|before| !is_same(before)) {
+            self.deleted.remove(gone.uid());
         }
         (before.is_some() || change.object.is_some()).then_some([before, change.object])
     }
@@ -411,5 +413,19 @@ mod tests {
         assert!(pods.objects[&key()].meta.is_deleting);
         pods.loses(5);
         assert!(pods.shown.deleted.is_empty());
+    }
+
+    #[test]
+    fn what_was_deleted_is_forgotten_once_its_name_is_of_another_one() {
+        let mut pods = Pods::new();
+        pods.shows(3);
+        let known = pods.objects.get_mut(&key()).unwrap();
+        pods.shown.deleted(known);
+        let mut another = pod(9, true);
+        let object = Arc::make_mut(another.object.as_mut().unwrap());
+        object.meta.uid = "another".to_owned();
+        pods.after(another, Origin::Watch);
+        assert!(pods.shown.deleted.is_empty());
+        assert!(!pods.objects[&key()].meta.is_deleting);
     }
 }
