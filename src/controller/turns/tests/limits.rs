@@ -104,7 +104,7 @@ fn brokers_that_hang_leave_room_for_devices_and_statuses_of_all_parts() {
     assert_eq!(controller.open_brokers(), OPEN_AT_ONCE - SIDE_BY_SIDE);
     let is_written = |controller: &Controller| {
         let mut known = controller.turns.world().configurations.iter();
-        let (_, of) = known.find(|(key, _)| key.name.as_str() == "two").unwrap();
+        let (_, of) = known.find(|(key, _)| key.name.as_str() == "four").unwrap();
         of.status.is_some()
     };
     assert!(is_written(&controller), "the last one has no place");
@@ -119,7 +119,7 @@ fn brokers_that_hang_leave_room_for_devices_and_statuses_of_all_parts() {
     }
     controller.passes(20);
     let sent = controller.sends();
-    assert!(sent.iter().any(is_of("pod default/two-")), "{sent:?}");
+    assert!(sent.iter().any(is_of("pod default/four-")), "{sent:?}");
 }
 
 #[test]
