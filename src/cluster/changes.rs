@@ -1,5 +1,6 @@
 //! Follows the objects that a watch selects, change by change. After a list that begins anew it says which objects are
 //! gone. During outages of the server nothing is said: the last known objects stay.
+pub use super::keys::version_of;
 use super::{
     keys::key_of,
     read::Read,
@@ -7,7 +8,7 @@ use super::{
 };
 use crate::model::names::Key;
 use futures::{StreamExt as _, stream::select_all};
-use kube::{Api, Resource, core::ObjectMeta, runtime::watcher::Event};
+use kube::{Api, Resource, runtime::watcher::Event};
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug, marker::PhantomData, sync::Arc};
 use tokio::sync::mpsc;
@@ -38,12 +39,6 @@ impl<T> Listed<T> {
             of: PhantomData,
         }
     }
-}
-
-/// Returns the version of an object. Versions of one kind are numbers that grow (KEP-5504).
-pub fn version_of(metadata: &ObjectMeta) -> u64 {
-    let version = metadata.resource_version.as_deref();
-    version.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The keys of the objects of one `Api`.
@@ -170,7 +165,7 @@ where
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::error_boundary::InvalidObject;
+    use kube::core::{ObjectMeta, error_boundary::InvalidObject};
 
     fn object(name: &str, version: &str) -> Read<ConfigMap> {
         let mut object = ConfigMap::default();

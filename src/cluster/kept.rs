@@ -1,5 +1,8 @@
 //! Sets of objects by the events of their watches, with their sizes, and those that there is no room for.
-use super::{changes::version_of, keys::key_of, read::Read};
+use super::{
+    keys::{key_of, version_of},
+    read::Read,
+};
 use crate::model::{
     budget::{Claim, Room},
     names::{Key, ObjectKey},

@@ -1,4 +1,4 @@
-//! Converts the metadata of an object to its key.
+//! Converts the metadata of an object to its key and its version.
 use crate::model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey};
 use kube::core::ObjectMeta;
 
@@ -18,4 +18,10 @@ pub fn configuration_key(metadata: &ObjectMeta) -> ConfigurationKey {
 /// Returns the key of an Instance.
 pub fn instance_key(metadata: &ObjectMeta) -> InstanceKey {
     key_of(metadata).typed()
+}
+
+/// Returns the version of an object. Versions of one kind are numbers that grow (KEP-5504).
+pub fn version_of(metadata: &ObjectMeta) -> u64 {
+    let version = metadata.resource_version.as_deref();
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

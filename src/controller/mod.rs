@@ -22,6 +22,7 @@ pub(crate) mod index;
 mod lease;
 pub(crate) mod news;
 pub(crate) mod nodes;
+pub(crate) mod open_turns;
 pub(crate) mod outcome;
 pub(crate) mod parts;
 mod pod_state;

@@ -6,7 +6,7 @@ use super::{
     services::plan::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
-use crate::{cluster::SIDE_BY_SIDE, model::typed_names::NodeName};
+use crate::model::typed_names::NodeName;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
@@ -87,23 +87,6 @@ impl Turn {
         }
     }
 
-    /// Returns the places among all requests that it takes or waits for.
-    pub(crate) fn places(&self) -> usize {
-        (self.open + self.queue.len()).min(SIDE_BY_SIDE)
-    }
-
-    /// Returns whether what is not sent yet is better planned anew, after an answer.
-    pub(crate) fn is_outdated(&self, is_failed: bool) -> bool {
-        let has_begun = self.sent >= SIDE_BY_SIDE;
-        match self.stage {
-            // With the nodes that have reported meanwhile each Instance is one write instead of two.
-            Stage::Devices => self.is_reported && has_begun,
-            // What decides on Pods may take 10 s for each, and devices and statuses must not wait for all of them.
-            Stage::Brokers => is_failed || self.is_touched && has_begun,
-            Stage::Services | Stage::Status => false,
-        }
-    }
-
     /// Gives up what is not sent yet: all brokers, or the Instances that are not created.
     pub(crate) fn give_up(&mut self) {
         let is_kept = |request: &Request| {
@@ -121,7 +104,11 @@ impl Request {
     pub(crate) fn creates_on(&self) -> Option<&NodeName> {
         match self {
             Self::Broker(BrokerAction::CreatePod { node, .. }) => Some(node),
-            _ => None,
+            Self::Look(_)
+            | Self::Device(_)
+            | Self::Broker(_)
+            | Self::Service(_)
+            | Self::Status(_) => None,
         }
     }
 }

@@ -4,40 +4,34 @@
 //! A turn has four stages: devices, brokers, services, status. Each is planned with what the stages before it have
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
 //! part. Only a leader has turns.
-mod answers;
-
 use super::{
-    brokers::Brokers,
+    brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
     clock::SteadyClock,
-    nodes::{Devices, absent_node::Now, plan::Action as DeviceAction},
-    outcome::Note,
+    nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
+    open_turns::OpenTurns,
+    outcome::{Note, Tried, Written},
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,
-    status::{Statuses, plan::Seen},
+    status::{self, Statuses, plan::Seen},
     throttle::Throttle,
-    turn::{Request, Stage, Turn},
+    turn::{Answer, Request, Stage, Turn},
     world::World,
 };
 use crate::{
     api::configuration::Configuration,
-    cluster::{SIDE_BY_SIDE, watch::Objects},
+    cluster::watch::Objects,
     model::{
         resource_name::ResourcePrefix,
         typed_names::{ConfigurationName, NodeName},
     },
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     time::Duration,
 };
 use tokio::time::Instant;
 
-/// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
-/// answered leave room for others.
-const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
-/// The most requests about brokers. A webhook may hold each one for 10 s.
-const BROKERS_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
 /// The most turns that begin in one step. Between two steps what has changed is taken in.
 const TURNS_IN_STEP: usize = 16;
 /// The time after which each part is planned again though nothing has changed. It bounds how long an error in what
@@ -49,7 +43,7 @@ pub(crate) struct Turns {
     cluster: Cluster,
     queue: Queue,
     throttle: Throttle,
-    open: BTreeMap<String, Turn>,
+    open: OpenTurns,
     /// The parts whose brokers found no place.
     crowded_out: VecDeque<String>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
@@ -69,7 +63,7 @@ impl Turns {
             cluster: Cluster::default(),
             queue: Queue::default(),
             throttle: Throttle::new(),
-            open: BTreeMap::new(),
+            open: OpenTurns::default(),
             crowded_out: VecDeque::new(),
             all_again_at: None,
             clock: SteadyClock::new(now.clock, now.instant),
@@ -96,7 +90,7 @@ impl Turns {
         let is_report = matches!(news, News::NodeDevices(_));
         let touched = self.cluster.see(news);
         if is_report {
-            for (part, turn) in &mut self.open {
+            for (part, turn) in &mut self.open.turns {
                 turn.is_reported |= touched.is_all || touched.parts.contains(part);
             }
         }
@@ -123,7 +117,7 @@ impl Turns {
         let all = touched.is_all.then(|| self.cluster.names());
         for part in all.iter().flatten().chain(&touched.parts) {
             self.queue.touch(part);
-            if let Some(turn) = self.open.get_mut(part) {
+            if let Some(turn) = self.open.turns.get_mut(part) {
                 turn.is_touched = true;
             }
         }
@@ -143,13 +137,7 @@ impl Turns {
         }
         self.queue = Queue::default();
         self.crowded_out.clear();
-        // A turn that waits for no answer would never end.
-        self.open.retain(|_, turn| turn.open > 0);
-        for turn in self.open.values_mut() {
-            turn.queue.clear();
-            turn.coming.clear();
-            turn.is_valid = false;
-        }
+        self.open.lose();
         if leads {
             self.devices.forget_nodes();
         }
@@ -172,15 +160,15 @@ impl Turns {
             memory.forget_gone(self.cluster.whole());
             self.touch_all();
         }
-        for _ in self.places_of_brokers()..BROKERS_AT_ONCE {
+        for _ in 0..self.open.places_for_brokers() {
             let part = self.crowded_out.pop_front();
             part.into_iter().for_each(|part| self.queue.touch(&part));
         }
         for _ in 0..TURNS_IN_STEP {
-            if !self.has_room() {
+            if !self.open.has_room() {
                 break;
             }
-            let is_free = |part: &str| !self.open.contains_key(part);
+            let is_free = |part: &str| !self.open.turns.contains_key(part);
             let Some(part) = self.queue.take(now.instant, is_free) else {
                 break;
             };
@@ -192,9 +180,9 @@ impl Turns {
     /// Returns when there is something to do though nothing happens.
     pub(crate) fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let again_at = self.all_again_at?;
-        let is_free = |part: &str| !self.open.contains_key(part);
+        let is_free = |part: &str| !self.open.turns.contains_key(part);
         let next = self.queue.next(now, is_free);
-        let next = next.filter(|_| self.has_room());
+        let next = next.filter(|_| self.open.has_room());
         let times = [Some(again_at), next, self.cluster.expires_at()];
         times.into_iter().flatten().min()
     }
@@ -214,7 +202,7 @@ impl Turns {
             turn.stage = next;
             self.plan(&part, &mut turn, now);
         }
-        self.open.insert(part, turn);
+        self.open.turns.insert(part, turn);
     }
 
     fn end(&mut self, part: &str, turn: &Turn) {
@@ -271,12 +259,12 @@ impl Turns {
 
     fn plan_brokers(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
         let world = self.cluster.part(part);
-        let coming = self.open.values().flat_map(|turn| &turn.coming);
+        let coming = self.open.turns.values().flat_map(|turn| &turn.coming);
         let coming: Vec<NodeName> = coming.cloned().collect();
         let steady = self.clock.at(now.instant);
         let (mut actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
         // The reports are made, and the other stages do not wait for a place.
-        if !actions.is_empty() && self.places_of_brokers() >= BROKERS_AT_ONCE {
+        if !actions.is_empty() && self.open.places_for_brokers() == 0 {
             actions.clear();
             if !self.crowded_out.iter().any(|known| known == part) {
                 self.crowded_out.push_back(part.to_owned());
@@ -300,47 +288,103 @@ impl Turns {
         (requests(actions, Request::Status), waits)
     }
 
-    /// Returns whether what a turn plans could be sent now.
-    fn has_room(&self) -> bool {
-        let all: usize = self.open.values().map(Turn::places).sum();
-        let brokers = self.places_of_brokers();
-        all - brokers + brokers.min(BROKERS_AT_ONCE) < OPEN_AT_ONCE
-    }
-
-    /// Returns the places that brokers take or wait for.
-    fn places_of_brokers(&self) -> usize {
-        let turns = self.open.values();
-        let of_brokers = turns.filter(|turn| turn.stage == Stage::Brokers);
-        of_brokers.map(Turn::places).sum()
-    }
-
-    /// Returns the requests that may be sent now: those first of parts that wait for the fewest answers.
+    /// Returns the requests that are sent now.
     fn send(&mut self, now: Now) -> Vec<(String, Request)> {
-        let mut sent = vec![];
-        let mut open: usize = self.open.values().map(|turn| turn.open).sum();
-        let of_brokers = |turn: &&Turn| turn.stage == Stage::Brokers;
-        let turns = self.open.values().filter(of_brokers);
-        let mut brokers: usize = turns.map(|turn| turn.open).sum();
-        while open < OPEN_AT_ONCE {
-            let waiting = self.open.iter_mut().filter(|(_, turn)| {
-                let has_place = turn.stage != Stage::Brokers || brokers < BROKERS_AT_ONCE;
-                has_place && !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE
-            });
-            let Some((part, turn)) = waiting.min_by_key(|(_, turn)| turn.open) else {
-                break;
-            };
-            let Some(request) = turn.queue.pop_front() else {
-                break;
-            };
-            brokers += usize::from(turn.stage == Stage::Brokers);
-            turn.open += 1;
-            turn.sent += 1;
-            turn.has_sent = true;
-            self.throttle.sent(&request, now.instant);
-            open += 1;
-            sent.push((part.clone(), request));
+        let sent: Vec<_> = std::iter::from_fn(|| self.open.send_next()).collect();
+        for (_, request) in &sent {
+            self.throttle.sent(request, now.instant);
         }
         sent
+    }
+
+    /// Takes in the answer to a request.
+    pub(crate) fn answered(&mut self, part: String, request: &Request, answer: Answer, now: Now) {
+        let is_failed = self.settle(&part, request, answer, now);
+        self.throttle.answered(request, is_failed, now.instant);
+        let Some(mut turn) = self.open.turns.remove(&part) else {
+            return;
+        };
+        turn.open -= 1;
+        if turn.is_outdated(is_failed) {
+            turn.give_up();
+            self.queue.touch(&part);
+        }
+        if turn.open > 0 || !turn.queue.is_empty() {
+            self.open.turns.insert(part, turn);
+        } else if turn.is_valid {
+            self.go_on(part, turn, now);
+        } else {
+            self.queue.touch(&part);
+        }
+    }
+
+    /// Takes in what an answer says. Returns whether its request has failed.
+    fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
+        match (request, answer) {
+            (Request::Look(node), Answer::Pods(pods)) => {
+                if self.devices.looked(node, pods, now) {
+                    // The node may hold slots in every part.
+                    self.touch_all();
+                }
+                false
+            }
+            (Request::Broker(action), Answer::Performed(performed)) => {
+                self.settle_broker(part, action, performed, now)
+            }
+            (request, Answer::Written(written)) => {
+                self.settle_write(part, request, &written, now);
+                self.take_over(part, written.objects);
+                written.tried == Tried::Failed
+            }
+            (request, answer) => unreachable!("{answer:?} answers {request:?}"),
+        }
+    }
+
+    fn settle_write(&mut self, part: &str, request: &Request, written: &Written, now: Now) {
+        let world = self.cluster.whole();
+        match request {
+            Request::Device(action) => {
+                self.devices.settle(action, written, now);
+                if written.tried == Tried::Done {
+                    self.notes.extend(nodes::note_of_deletion(world, action));
+                }
+            }
+            Request::Service(action) => {
+                (self.services).settle(part, action, written.problem.clone());
+            }
+            Request::Status(action) if written.tried == Tried::Done => {
+                self.notes.extend(status::notes(world, action));
+            }
+            Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
+        }
+    }
+
+    /// Returns whether the broker was not changed as planned, for whatever reason.
+    fn settle_broker(
+        &mut self,
+        part: &str,
+        action: &BrokerAction,
+        Performed { outcome, object }: Performed,
+        now: Now,
+    ) -> bool {
+        let steady = self.clock.at(now.instant);
+        let world = self.cluster.whole();
+        let note = self.brokers.settle(world, action, &outcome, steady);
+        self.notes.extend(note);
+        if let Some((key, uid)) = brokers::deleted(action, &outcome) {
+            self.cluster.deleted(key, uid);
+        }
+        self.take_over(part, object);
+        outcome != Outcome::Done
+    }
+
+    /// Takes over the objects of an answer. The part itself looks at them in its next stage.
+    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>) {
+        for news in objects {
+            let mut touched = self.cluster.answered(news);
+            touched.parts.remove(part);
+            self.touch(touched);
+        }
     }
 }
 

@@ -9,14 +9,13 @@ mod server;
 use super::*;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
-    cluster::changes::{Change, version_of},
+    cluster::{
+        SIDE_BY_SIDE,
+        changes::{Change, version_of},
+    },
     controller::{
-        brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
         fixtures::{at, configuration, instance, key, node_devices, ready},
         nodes::absent_node::Pods,
-        outcome::{Tried, Written},
-        status,
-        turn::Answer,
         world::NodeState,
     },
     model::{instance_name::InstanceName, names::Key},
@@ -140,7 +139,7 @@ impl Controller {
 
     /// Returns the requests that are not answered, and those that wait for their turn.
     fn waiting(&self) -> Vec<String> {
-        let turns = self.turns.open.values();
+        let turns = self.turns.open.turns.values();
         let queued = turns.flat_map(|turn| &turn.queue);
         let open = self.open.iter().map(|(_, request)| request);
         open.chain(queued).map(words).collect()

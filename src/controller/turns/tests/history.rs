@@ -13,6 +13,7 @@ use crate::{
     },
 };
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 struct Cluster {
     server: Server,

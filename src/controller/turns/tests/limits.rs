@@ -1,5 +1,6 @@
 //! How many requests there are at a time, and what waits for them.
 use super::*;
+use crate::controller::open_turns::OPEN_AT_ONCE;
 
 /// Returns an answer about a broker.
 fn performed(outcome: Outcome) -> Answer {
@@ -51,9 +52,9 @@ fn pods_that_a_replica_may_not_create_any_more_do_not_count() {
     let mut controller = Controller::new(&[]);
     controller.wants_brokers("cam", 40);
     controller.writes_statuses();
-    assert_eq!(controller.turns.open["cam"].coming.len(), 40);
+    assert_eq!(controller.turns.open.turns["cam"].coming.len(), 40);
     controller.turns.lead(false, controller.now);
-    assert_eq!(controller.turns.open["cam"].coming, [""; 0]);
+    assert_eq!(controller.turns.open.turns["cam"].coming, [""; 0]);
 }
 
 #[test]
@@ -65,7 +66,10 @@ fn after_a_broker_that_fails_the_others_wait_for_the_next_turn() {
     controller.passes(10_000);
     controller.answers(0, failed());
     assert_eq!(controller.sends(), [""; 0]);
-    assert_eq!(controller.turns.open["cam"].coming.len(), SIDE_BY_SIDE);
+    assert_eq!(
+        controller.turns.open.turns["cam"].coming.len(),
+        SIDE_BY_SIDE
+    );
     controller.reports("b", json!([view("default", "cam", 1)]));
     for _ in 1..SIDE_BY_SIDE {
         controller.answers(0, failed());
@@ -129,7 +133,10 @@ fn a_part_is_planned_once_its_requests_can_be_sent() {
     let views = |devices: usize| parts.map(|(namespace, name)| view(namespace, name, devices));
     controller.reports("a", json!(views(20)));
     assert_eq!(controller.sends().len(), OPEN_AT_ONCE);
-    assert_eq!(controller.turns.open.len(), OPEN_AT_ONCE / SIDE_BY_SIDE);
+    assert_eq!(
+        controller.turns.open.turns.len(),
+        OPEN_AT_ONCE / SIDE_BY_SIDE
+    );
     controller.passes(600_000);
     controller.reports("a", json!(views(0)));
     while !controller.open.is_empty() {
