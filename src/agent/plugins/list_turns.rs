@@ -21,8 +21,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The bytes of checkpoints that the kubelet writes in a second because of us. One core of a server writes 50 MB of slots
-/// or 20 MB of answers.
+/// The most bytes of checkpoints that the kubelet has to write in a second because of our lists, of which one core writes
+/// 20 to 50 MB. Beyond it: lists wait, and each namespace has its turn.
 const BYTES_A_SECOND: u64 = 16 << 20;
 /// The bytes of a slot in the checkpoint, if the kubelet has not written it yet.
 const SLOT_BYTES: u64 = 40;
