@@ -35,7 +35,10 @@ impl Merge<'_> {
             });
         }
         let is_free = holders(instance).next().is_none();
-        let node = self.only_node(key, instance).filter(|_| is_free)?;
+        let node = self.only_node(instance).filter(|_| is_free)?;
+        if !instance.spec.shared && !instance.is_known_to(node) {
+            return None; // its agent has not found the Instance
+        }
         let is_left = self.reports.has_complete_report(instance, &of, node)
             && self.reports_of(key, instance).is_empty();
         is_left.then_some(End {
@@ -64,7 +67,7 @@ impl Merge<'_> {
         let seconds =
             configuration.map(|of| u64::try_from(of.spec.grace_period_seconds).unwrap_or_default());
         let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
-        let is_late = (self.only_node(key, instance))
+        let is_late = (self.only_node(instance))
             .is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
         let late = match is_late {
             true => LATE_REPORT,
@@ -77,7 +80,7 @@ impl Merge<'_> {
 
     /// Returns the existing node that alone can see the device: of a device that one node has, the one that the Instance names, or
     /// else that its label or its name says.
-    fn only_node(&self, key: &InstanceKey, instance: &Instance) -> Option<&NodeName> {
+    pub(super) fn only_node(&self, instance: &Instance) -> Option<&NodeName> {
         if let Some(node) = self.surroundings.only_node() {
             return Some(node);
         }
@@ -95,8 +98,10 @@ impl Merge<'_> {
             let of = &instance.spec.configuration_name;
             let mut nodes = self.labels.values().copied();
             nodes.find(|node| {
-                InstanceName::candidates(of, &id, Scope::Node, node).contains(&key.name)
+                let candidates = InstanceName::candidates(of, &id, Scope::Node, node);
+                candidates.iter().any(|candidate| candidate == name)
             })
         })
     }
 }
+            let name = instance.metadata.name.as_ref()?;

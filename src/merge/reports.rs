@@ -152,12 +152,8 @@ impl<'a> DeviceReports<'a> {
         let named = (key.clone(), instance.spec.configuration_name.clone());
         let by_instance = self.by_instance.get(&named).into_iter().flatten();
         // Of a device that one node has, another node has nothing to say.
-        let by_instance = by_instance.filter(|(node, _)| {
-            let labels = instance.metadata.labels.as_ref();
-            instance.spec.shared
-                || instance.spec.names_node(node)
-                || labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)))
-        });
+        let by_instance =
+            by_instance.filter(|(node, _)| instance.spec.shared || instance.is_known_to(node));
         let all = by_instance.chain(by_device.into_iter().flatten());
         all.map(|(node, device)| (*node, *device)).collect()
     }
