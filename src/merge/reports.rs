@@ -108,9 +108,12 @@ impl<'a> DeviceReports<'a> {
     }
 
     /// Finds the Instances of the other devices by their names: those of devices that one node has, and those that Akri
-    /// made. These have no annotation of their device, but their names are made of the device's id as the first of ours is.
+    /// made. These have no annotation of their device, but their names are made of the device's id as the first of ours is; of
+    /// a device that one node has, the short name alone is no proof against a node that chooses its ids.
     fn find_by_name(&mut self, instances: &BTreeMap<InstanceKey, Arc<Instance>>) {
         let unknown = self.by_device.keys();
+            let node = device.node.as_ref();
+            let is_of = |instance: &Instance| node.is_none_or(|node| instance.is_of(node));
         let unknown = unknown.filter(|device| !self.instances.contains_key(*device));
         let mut found = vec![];
         for device in unknown {
@@ -121,7 +124,7 @@ impl<'a> DeviceReports<'a> {
                         && instance.spec.configuration_name == device.configuration.name
                         && match device_id(instance) {
                             Some(id) => *id == device.device,
-                            None => n == 0,
+                            None => n == 0 && is_of(instance),
                         }
                 };
                 if instances.get(&key).is_some_and(|instance| is_its(instance)) {
