@@ -59,16 +59,23 @@ impl Merge<'_> {
         {
             return None;
         }
+        let of = instance.spec.configuration_key(&key.namespace);
+        let only_node = self.only_node(instance);
+        let may_see = |node: &NodeName| {
+            self.reports.says_nothing_of_own(&of, node) && !self.surroundings.is_silent(node)
+        };
+        if only_node.is_some_and(may_see) {
+            return None; // the next version of its agent tells
+        }
         let since = instance.status.as_ref()?.unavailable_since()?;
         // The agent of a node that has no Node says again and again that it sees the device.
         let calm = (self.surroundings.unseen_for(instance)).unwrap_or(Duration::MAX);
-        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.surroundings.configuration(&of);
         let seconds =
             configuration.map(|of| u64::try_from(of.spec.grace_period_seconds).unwrap_or_default());
         let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
-        let is_late = (self.only_node(instance))
-            .is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
+        let is_late =
+            only_node.is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
         let late = match is_late {
             true => LATE_REPORT,
             false => Duration::ZERO,
@@ -96,6 +103,7 @@ impl Merge<'_> {
             let annotations = instance.metadata.annotations.as_ref()?;
             let id = DeviceId::new(annotations.get(names::DEVICE_ID)?);
             let of = &instance.spec.configuration_name;
+            let name = instance.metadata.name.as_ref()?;
             let mut nodes = self.labels.values().copied();
             nodes.find(|node| {
                 let candidates = InstanceName::candidates(of, &id, Scope::Node, node);
@@ -104,4 +112,3 @@ impl Merge<'_> {
         })
     }
 }
-            let name = instance.metadata.name.as_ref()?;

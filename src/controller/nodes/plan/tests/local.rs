@@ -285,3 +285,23 @@ fn an_instance_that_an_agent_cannot_have_found_gets_the_label_of_its_node_first(
     cluster.hold(Some("b"));
     cluster.says(reports("a", &[])).settle(0);
 }
+
+#[test]
+fn no_time_ends_an_instance_of_a_device_that_an_agent_of_before_may_see() {
+    let mut cluster = with_device();
+    let lost = [("a", not_ready(at(0))), ("b", ready()), ("c", ready())];
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes(lost);
+    cluster.settle(1).settle(70);
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes([("a", ready())]);
+    let shared_alone = json!([{ "namespace": "default", "name": "cam", "complete": true }]);
+    cluster.says(node_devices("a", shared_alone)).settle(9_000);
+    assert_eq!(cluster.world.instances.len(), 1);
+    // With its node, its word is lost.
+    let lost = [("a", not_ready(at(9_000))), ("b", ready()), ("c", ready())];
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes(lost);
+    for seconds in [9_001, 9_070, 20_000] {
+        let planned = looked(&cluster.world, &mut cluster.memory, seconds);
+        execute(&mut cluster.world, &mut cluster.memory, &planned, seconds);
+    }
+    assert!(cluster.world.instances.is_empty());
+}
