@@ -87,7 +87,7 @@ impl PlanOfOne<'_> {
         });
     }
 
-    /// An Instance that names this node, and whose pinned device another host announces.
+    /// An Instance whose pinned device another host announces.
     pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
         self.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
