@@ -194,7 +194,8 @@ impl Merge<'_> {
 
     /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready
     /// node keeps its label until its agent reports that it left, because a returning agent finds the slots that
-    /// containers still use by the label. Akri's Instances have no labels.
+    /// containers still use by the label. So does the only node of a device, which says whether it is gone. Akri's Instances
+    /// have no labels.
     fn relabelled(
         &self,
         instance: &Instance,
@@ -205,7 +206,11 @@ impl Merge<'_> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
         let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
-        let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
+        let mut kept: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
+        let is_left = !instance.spec.shared && nodes.is_empty();
+        if is_left {
+            kept.extend(self.only_node(instance).cloned());
+        }
         let mut operations = vec![];
         for label in labels.into_iter().flat_map(BTreeMap::keys) {
             let Some(node) = label.strip_prefix(names::NODE_LABEL_PREFIX) else {
@@ -215,9 +220,10 @@ impl Merge<'_> {
                 self.reports.has_complete_report(instance, &of, node)
                     && !reports.contains_key(node)
                     && !nodes.contains(node)
-                    && !holders.contains(*node)
+                    && !kept.contains(*node)
             };
             match self.labels.get(label) {
+                None if is_left => {} // a node of the name may be registered again
                 None => {
                     operations.push(remove(&["metadata", "labels", label]));
                     change.gone.insert(self.whole_name(instance, node));
@@ -230,7 +236,7 @@ impl Merge<'_> {
         }
         let left = reports.iter().filter(|(_, report)| !report.is_offered());
         let added: BTreeSet<String> = (nodes.iter().cloned())
-            .chain(holders)
+            .chain(kept)
             .chain(left.map(|(node, _)| (*node).clone()))
             .filter(|node| !self.is_gone(node))
             .map(|node| names::node_label(&node))

@@ -216,6 +216,12 @@ impl Fixture {
             .insert(instance_key(&name), Arc::new(instance));
     }
 
+    /// The node leaves the only Instance, as a lost one does.
+    fn leave(&mut self) {
+        let only = self.instances.values_mut().next().unwrap();
+        Arc::make_mut(only).spec.nodes.clear();
+    }
+
     fn names(&self) -> Vec<&str> {
         self.instances.keys().map(|key| key.name.as_str()).collect()
     }
