@@ -367,9 +367,10 @@ fn lose_object(world: &Rc<World>) {
     }
 }
 
-/// Writes the report of another node, or an invented one, into a node's object.
+/// Writes the report of another node, or an invented one, into a node's object. What the node alone sees is gone by it.
 fn mix_up_objects(world: &Rc<World>) {
     let (of, by) = (some_node(world), some_node(world));
+    world.nodes[of].disturbed.set(world.machine.now());
     let (of, by) = (&world.nodes[of].name, &world.nodes[by].name);
     let mut server = world.server.borrow_mut();
     let there = server.node_devices.objects.get(&super::api_server::key(by));
