@@ -29,6 +29,7 @@ use crate::{
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
+        status_code::is_busy,
         typed_names::{ConfigurationKey, NodeName},
     },
     publish,
@@ -294,7 +295,7 @@ async fn create(shared: &Shared, state: &Mutex<State>, instance: &Instance) -> b
             false
         }
         Err(e) => {
-            if matches!(code(&e), Some(400..=499)) {
+            if code(&e).is_some_and(|code| !is_busy(code)) {
                 let of = instance.spec.configuration_key(&key.namespace);
                 let message = format!("Instance {} cannot be created: {}", key.name, reason(&e));
                 let problem = Problem::new(Reason::NotCreated, message);

@@ -176,6 +176,16 @@ async fn creations_go_on_while_no_node_reports() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_busy_refuses_no_instance() {
+    for code in [401, 408, 429, 500, 503] {
+        let fake = Fake::new(move |_| refusal(code));
+        let state = Mutex::new(State::new());
+        pass(&fake.shared, &state, Arc::new(found(2))).await;
+        assert!(lock(&state).problems().is_empty(), "{code}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted_no_more() {
     let fake = Fake::new(|_| refusal(403));
     let state = Mutex::new(State::new());
