@@ -7,7 +7,7 @@
 //! | that no node is named in | after the grace period since the device was seen last |
 //!
 //! But for the first, none is deleted while a container has a slot of it, or may have one by the report of its node.
-use super::plan::{End, Merge, holders};
+use super::plan::{End, Merge, is_held};
 use crate::{
     api::{instance::Instance, names},
     model::{
@@ -34,8 +34,7 @@ impl Merge<'_> {
                 why: "its Configuration was deleted",
             });
         }
-        let is_free = holders(instance).next().is_none();
-        let node = self.only_node(instance).filter(|_| is_free)?;
+        let node = self.only_node(instance).filter(|_| !is_held(instance))?;
         if !instance.spec.shared && !instance.is_known_to(node) {
             return None; // its agent has not found the Instance
         }
@@ -50,11 +49,10 @@ impl Merge<'_> {
 
     /// Returns the time until an Instance without nodes is deleted.
     pub(super) fn ends_in(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
-        let is_free = holders(instance).next().is_none();
         let reports = self.reports_of(key, instance);
         let mut heard = reports.keys().filter(|node| !self.is_gone(node));
         if !instance.spec.nodes.is_empty()
-            || !is_free
+            || is_held(instance)
             || heard.any(|node| !self.surroundings.is_silent(node))
         {
             return None;

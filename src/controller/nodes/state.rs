@@ -7,7 +7,7 @@ use crate::{
     store::key_of,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -56,11 +56,9 @@ impl State {
     pub(super) fn note_problems(&mut self, world: &World, nameless: Problems, actions: &[Action]) {
         (self.nameless).retain(|key, _| !world.includes(&key.name));
         self.nameless.extend(nameless);
-        let is_planned = |key: &InstanceKey| {
-            let key = key.untyped();
-            let mut created = actions.iter().filter(|action| action.is_creation());
-            created.any(|action| step(action).1 == key)
-        };
+        let created = actions.iter().filter(|action| action.is_creation());
+        let created: BTreeSet<ObjectKey> = created.map(|action| step(action).1).collect();
+        let is_planned = |key: &InstanceKey| created.contains(&key.untyped());
         (self.refused).retain(|key, (of, _)| !world.includes(&of.name) || is_planned(key));
     }
 }

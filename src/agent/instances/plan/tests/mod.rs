@@ -11,7 +11,10 @@ use super::*;
 use crate::{
     api::{instance::InstanceSpec, names},
     discovery::plan::SessionSpec,
-    merge::alone::{Alone, Step, changed, is_held},
+    merge::{
+        alone::{Alone, Step, changed},
+        plan::is_held,
+    },
     model::{
         device::{DeviceSet, Scope},
         instance_name::InstanceName,
