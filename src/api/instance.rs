@@ -7,7 +7,10 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-use super::condition::{Condition, ConditionStatus, ConditionType};
+use super::{
+    condition::{Condition, ConditionStatus, ConditionType},
+    names,
+};
 use crate::model::{
     device::Scope,
     limits,
@@ -183,6 +186,22 @@ impl InstanceStatus {
         let available = Condition::of_type(&self.conditions, ConditionType::Available)?;
         let since = available.last_transition_time.parse().ok();
         since.filter(|_| available.has_status(ConditionStatus::False))
+    }
+}
+
+impl Instance {
+    /// Returns whether the Instance names this node, or has the label by which its agent finds it.
+    pub fn is_known_to(&self, node: &str) -> bool {
+        let labels = self.metadata.labels.as_ref();
+        self.spec.names_node(node)
+            || labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)))
+    }
+
+    /// Returns whether the node has the device or has had it last: of a device that one node has, a lost node is not named,
+    /// and nobody else can tell what became of it.
+    pub fn is_of(&self, node: &str) -> bool {
+        let is_left = !self.spec.shared && self.spec.nodes.is_empty();
+        self.spec.names_node(node) || is_left && self.is_known_to(node)
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
     model::{
         instance_name::{InstanceKey, InstanceName},
         names::ObjectKey,
+        status_code::is_busy,
         typed_names::{ConfigurationKey, NodeName},
     },
     store::{instance_key, key_of},
@@ -326,13 +327,11 @@ async fn create(shared: &Shared, instance: &Instance) -> Written {
         Err(e) => {
             warn!(instance = %key, "cannot create the Instance; tried again: {e}");
             let written = Written::new(Tried::Failed);
-            match code(&e) {
-                Some(400..=499) => {
-                    let text = format!("Instance {} cannot be created: {}", key.name, reason(&e));
-                    written.with_problem(Problem::new(Reason::NotCreated, text))
-                }
-                _ => written,
+            if code(&e).is_none_or(is_busy) {
+                return written;
             }
+            let text = format!("Instance {} cannot be created: {}", key.name, reason(&e));
+            written.with_problem(Problem::new(Reason::NotCreated, text))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Makes the Instances of a node that is alone. Pure.
 use super::{
     create::Nameless,
-    plan::{Change, Fate, Merge, Surroundings, holders},
+    plan::{Change, Fate, Merge, Surroundings},
     reports::DeviceReports,
 };
 use crate::{
@@ -58,7 +58,7 @@ impl Surroundings for Alone<'_> {
     }
 }
 
-/// What is done with an Instance.
+/// A step is what the node does with one of its Instances.
 pub(crate) enum Step {
     Create(Box<Instance>),
     /// The change of the Instance that was looked at.
@@ -106,11 +106,6 @@ impl Alone<'_> {
         steps.extend(made.into_iter().map(|new| Step::Create(Box::new(new))));
         (steps, nameless)
     }
-}
-
-/// Returns whether a container holds a slot.
-pub(crate) fn is_held(instance: &Instance) -> bool {
-    holders(instance).next().is_some()
 }
 
 /// Returns an Instance after a change. Nobody else writes it, so the change needs no guard.

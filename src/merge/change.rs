@@ -2,7 +2,7 @@
 use super::{
     events,
     finalizers::without_akris,
-    plan::{Change, Merge, holders},
+    plan::{Change, Merge, held_slots},
     reports::{NodeReports, is_same_host, rank},
     stale::{is_slot, without_connection_digest, without_stale},
     status::{exceptions, with_conditions},
@@ -17,6 +17,7 @@ use crate::{
         container_edits::stored_copy,
         instance_name::InstanceKey,
         patch::{add, remove, test, with_map},
+        slot::holders,
         typed_names::NodeName,
     },
 };
@@ -53,7 +54,7 @@ impl Merge<'_> {
         change: &mut Change,
     ) -> Vec<PatchOperation> {
         let mut operations = vec![];
-        for (slot, node) in holders(instance) {
+        for (slot, node) in held_slots(instance) {
             if !self.surroundings.is_released(&node, key, instance) || !is_slot(instance, slot) {
                 continue;
             }
@@ -137,7 +138,7 @@ impl Merge<'_> {
         let is_healthy = |node: &NodeName| reports.get(node).is_none_or(|v| v.is_healthy());
         let mut offering: Vec<NodeName> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
         if offering.len() > most && instance.spec.shared {
-            let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
+            let holders = holders(&instance.spec.device_usage);
             offering.sort_by_key(|node| !holders.contains(node)); // stable: the first of them stay
             let too_many = offering.split_off(most);
             nodes.retain(|node| !too_many.contains(node));
@@ -194,7 +195,8 @@ impl Merge<'_> {
 
     /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready
     /// node keeps its label until its agent reports that it left, because a returning agent finds the slots that
-    /// containers still use by the label. Akri's Instances have no labels.
+    /// containers still use by the label. So does the only node of a device, which says whether it is gone. Akri's Instances
+    /// have no labels.
     fn relabelled(
         &self,
         instance: &Instance,
@@ -205,7 +207,11 @@ impl Merge<'_> {
         let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
         let of = instance.spec.configuration_key(namespace);
         let labels = instance.metadata.labels.as_ref();
-        let holders: BTreeSet<NodeName> = holders(instance).map(|(_, node)| node).collect();
+        let mut kept = holders(&instance.spec.device_usage);
+        let is_left = !instance.spec.shared && nodes.is_empty();
+        if is_left {
+            kept.extend(self.only_node(instance).cloned());
+        }
         let mut operations = vec![];
         for label in labels.into_iter().flat_map(BTreeMap::keys) {
             let Some(node) = label.strip_prefix(names::NODE_LABEL_PREFIX) else {
@@ -215,9 +221,10 @@ impl Merge<'_> {
                 self.reports.has_complete_report(instance, &of, node)
                     && !reports.contains_key(node)
                     && !nodes.contains(node)
-                    && !holders.contains(*node)
+                    && !kept.contains(*node)
             };
             match self.labels.get(label) {
+                None if is_left => {} // a node of the name may be registered again
                 None => {
                     operations.push(remove(&["metadata", "labels", label]));
                     change.gone.insert(self.whole_name(instance, node));
@@ -230,7 +237,7 @@ impl Merge<'_> {
         }
         let left = reports.iter().filter(|(_, report)| !report.is_offered());
         let added: BTreeSet<String> = (nodes.iter().cloned())
-            .chain(holders)
+            .chain(kept)
             .chain(left.map(|(node, _)| (*node).clone()))
             .filter(|node| !self.is_gone(node))
             .map(|node| names::node_label(&node))

@@ -7,7 +7,7 @@
 //! | that no node is named in | after the grace period since the device was seen last |
 //!
 //! But for the first, none is deleted while a container has a slot of it, or may have one by the report of its node.
-use super::plan::{End, Merge, holders};
+use super::plan::{End, Merge, is_held};
 use crate::{
     api::{instance::Instance, names},
     model::{
@@ -34,8 +34,10 @@ impl Merge<'_> {
                 why: "its Configuration was deleted",
             });
         }
-        let is_free = holders(instance).next().is_none();
-        let node = self.only_node(key, instance).filter(|_| is_free)?;
+        let node = self.only_node(instance).filter(|_| !is_held(instance))?;
+        if !instance.spec.shared && !instance.is_known_to(node) {
+            return None; // its agent has not found the Instance
+        }
         let is_left = self.reports.has_complete_report(instance, &of, node)
             && self.reports_of(key, instance).is_empty();
         is_left.then_some(End {
@@ -47,25 +49,31 @@ impl Merge<'_> {
 
     /// Returns the time until an Instance without nodes is deleted.
     pub(super) fn ends_in(&self, key: &InstanceKey, instance: &Instance) -> Option<Duration> {
-        let is_free = holders(instance).next().is_none();
         let reports = self.reports_of(key, instance);
         let mut heard = reports.keys().filter(|node| !self.is_gone(node));
         if !instance.spec.nodes.is_empty()
-            || !is_free
+            || is_held(instance)
             || heard.any(|node| !self.surroundings.is_silent(node))
         {
             return None;
         }
+        let of = instance.spec.configuration_key(&key.namespace);
+        let only_node = self.only_node(instance);
+        let may_see = |node: &NodeName| {
+            self.reports.says_nothing_of_own(&of, node) && !self.surroundings.is_silent(node)
+        };
+        if only_node.is_some_and(may_see) {
+            return None; // the next version of its agent tells
+        }
         let since = instance.status.as_ref()?.unavailable_since()?;
         // The agent of a node that has no Node says again and again that it sees the device.
         let calm = (self.surroundings.unseen_for(instance)).unwrap_or(Duration::MAX);
-        let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.surroundings.configuration(&of);
         let seconds =
             configuration.map(|of| u64::try_from(of.spec.grace_period_seconds).unwrap_or_default());
         let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
-        let is_late = (self.only_node(key, instance))
-            .is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
+        let is_late =
+            only_node.is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
         let late = match is_late {
             true => LATE_REPORT,
             false => Duration::ZERO,
@@ -77,7 +85,7 @@ impl Merge<'_> {
 
     /// Returns the existing node that alone can see the device: of a device that one node has, the one that the Instance names, or
     /// else that its label or its name says.
-    fn only_node(&self, key: &InstanceKey, instance: &Instance) -> Option<&NodeName> {
+    pub(super) fn only_node(&self, instance: &Instance) -> Option<&NodeName> {
         if let Some(node) = self.surroundings.only_node() {
             return Some(node);
         }
@@ -93,9 +101,11 @@ impl Merge<'_> {
             let annotations = instance.metadata.annotations.as_ref()?;
             let id = DeviceId::new(annotations.get(names::DEVICE_ID)?);
             let of = &instance.spec.configuration_name;
+            let name = instance.metadata.name.as_ref()?;
             let mut nodes = self.labels.values().copied();
             nodes.find(|node| {
-                InstanceName::candidates(of, &id, Scope::Node, node).contains(&key.name)
+                let candidates = InstanceName::candidates(of, &id, Scope::Node, node);
+                candidates.iter().any(|candidate| candidate == name)
             })
         })
     }

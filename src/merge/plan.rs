@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// What is known of Configurations and nodes beside the reports.
+/// The surroundings are what is known of Configurations and nodes beside the reports.
 pub(crate) trait Surroundings {
     /// Returns a Configuration that can be read.
     fn configuration(&self, of: &ConfigurationKey) -> Option<&Configuration>;
@@ -131,10 +131,15 @@ impl Merge<'_> {
 }
 
 /// The slots in use, each with the node that holds it. A value that nobody of ours writes is left to who wrote it.
-pub(crate) fn holders(instance: &Instance) -> impl Iterator<Item = (&str, NodeName)> {
+pub(crate) fn held_slots(instance: &Instance) -> impl Iterator<Item = (&str, NodeName)> {
     let usage = instance.spec.device_usage.iter();
     usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
         Some((slot.as_str(), owner.node().clone()))
     })
+}
+
+/// Returns whether a container holds a slot.
+pub(crate) fn is_held(instance: &Instance) -> bool {
+    held_slots(instance).next().is_some()
 }

@@ -40,9 +40,8 @@ pub(crate) struct DeviceReports<'a> {
     instances: BTreeMap<Identity, InstanceKey>,
     /// The device of each Instance in `instances`.
     devices: BTreeMap<InstanceKey, Identity>,
-    /// The nodes that have looked everywhere for the devices of each Configuration, and whether they report those of their
-    /// own: earlier agents do not.
-    complete: BTreeMap<ConfigurationKey, BTreeMap<&'a NodeName, bool>>,
+    /// What each node says of each Configuration.
+    views: BTreeMap<ConfigurationKey, BTreeMap<&'a NodeName, &'a ConfigurationView>>,
 }
 
 impl<'a> DeviceReports<'a> {
@@ -53,10 +52,8 @@ impl<'a> DeviceReports<'a> {
         let mut device_reports = Self::default();
         for (node, report) in views {
             let of = ConfigurationKey::new(&report.namespace, report.name.as_str());
-            if report.complete {
-                let nodes = device_reports.complete.entry(of.clone()).or_default();
-                nodes.insert(node, report.own.is_some());
-            }
+            let of_nodes = device_reports.views.entry(of.clone()).or_default();
+            of_nodes.insert(node, report);
             let shared = report.devices.iter().map(|device| (device, None));
             let own = report.own.iter().flatten();
             for (device, owner) in shared.chain(own.map(|device| (device, Some(node)))) {
@@ -108,12 +105,15 @@ impl<'a> DeviceReports<'a> {
     }
 
     /// Finds the Instances of the other devices by their names: those of devices that one node has, and those that Akri
-    /// made. These have no annotation of their device, but their names are made of the device's id as the first of ours is.
+    /// made. These have no annotation of their device, but their names are made of the device's id as the first of ours is; of
+    /// a device that one node has, the short name alone is no proof against a node that chooses its ids.
     fn find_by_name(&mut self, instances: &BTreeMap<InstanceKey, Arc<Instance>>) {
         let unknown = self.by_device.keys();
         let unknown = unknown.filter(|device| !self.instances.contains_key(*device));
         let mut found = vec![];
         for device in unknown {
+            let node = device.node.as_ref();
+            let is_of = |instance: &Instance| node.is_none_or(|node| instance.is_of(node));
             for (n, name) in names_of(device).iter().enumerate() {
                 let key = InstanceKey::new(&device.configuration.namespace, name);
                 let is_its = |instance: &Instance| {
@@ -121,7 +121,7 @@ impl<'a> DeviceReports<'a> {
                         && instance.spec.configuration_name == device.configuration.name
                         && match device_id(instance) {
                             Some(id) => *id == device.device,
-                            None => n == 0,
+                            None => n == 0 && is_of(instance),
                         }
                 };
                 if instances.get(&key).is_some_and(|instance| is_its(instance)) {
@@ -141,8 +141,14 @@ impl<'a> DeviceReports<'a> {
         of: &ConfigurationKey,
         node: &NodeName,
     ) -> bool {
-        let reported = self.complete.get(of).and_then(|nodes| nodes.get(node));
-        reported.is_some_and(|has_local| *has_local || instance.spec.shared)
+        let view = self.views.get(of).and_then(|nodes| nodes.get(node));
+        view.is_some_and(|view| view.complete && (view.own.is_some() || instance.spec.shared))
+    }
+
+    /// Returns whether the node's agent is of an earlier version, which does not report the devices that its node alone has.
+    pub(crate) fn says_nothing_of_own(&self, of: &ConfigurationKey, node: &NodeName) -> bool {
+        let view = self.views.get(of).and_then(|nodes| nodes.get(node));
+        view.is_some_and(|view| view.own.is_none())
     }
 
     /// Returns the reports about an Instance's device. A second Instance of the same device has none.
@@ -152,12 +158,8 @@ impl<'a> DeviceReports<'a> {
         let named = (key.clone(), instance.spec.configuration_name.clone());
         let by_instance = self.by_instance.get(&named).into_iter().flatten();
         // Of a device that one node has, another node has nothing to say.
-        let by_instance = by_instance.filter(|(node, _)| {
-            let labels = instance.metadata.labels.as_ref();
-            instance.spec.shared
-                || instance.spec.names_node(node)
-                || labels.is_some_and(|labels| labels.contains_key(&names::node_label(node)))
-        });
+        let by_instance =
+            by_instance.filter(|(node, _)| instance.spec.shared || instance.is_known_to(node));
         let all = by_instance.chain(by_device.into_iter().flatten());
         all.map(|(node, device)| (*node, *device)).collect()
     }

@@ -181,9 +181,11 @@ instance_name_of() {
   instance=$(instance_of "$1") && echo "${instance#*_}"
 }
 
-health_of() { # SERVICE: as this node has it
-  local instance
-  instance=$(instance_of "$1") && sed -n 's/^ *health: *//p' "$STATE/instances/$instance.yaml"
+health_of() { # SERVICE: as this node has it; the status names a node only where something is wrong
+  local instance health
+  instance=$(instance_of "$1") || return
+  health=$(sed -n 's/^ *health: *//p' "$STATE/instances/$instance.yaml")
+  echo "${health:-Healthy}"
 }
 
 is_healthy() {

@@ -78,7 +78,12 @@ file_of() { # /dev/…
 
 has_health() { # /dev/… HEALTH
   local file
-  file=$(file_of "$1") && grep -qE "^ *health: *$2\$" "$file"
+  file=$(file_of "$1") || return
+  # The status names a node only where something is wrong.
+  case $2 in
+    Healthy) ! grep -qE '^ *health:' "$file" ;;
+    *) grep -qE "^ *health: *$2\$" "$file" ;;
+  esac
 }
 
 has_no_instance() {

@@ -71,11 +71,12 @@ const STOP_MARGIN: Duration = Duration::from_secs(5);
 /// All state is in `settings.root_dir`: several kubelets can run in one process, and one after another on the same folder.
 ///
 /// # Errors
-/// At the start: a folder cannot be made, belongs to another user, or is that of a running kubelet; the path of a socket is
-/// longer than [`petiole_kubelet_api::uds::PATH_LIMIT`]. Later: one of its tasks has failed; the others are stopped then.
+/// The function fails if a folder cannot be made, belongs to another user, or is that of a running kubelet, and if the path of
+/// a socket is longer than [`petiole_kubelet_api::uds::PATH_LIMIT`]. The future fails if a task of the kubelet has failed; the
+/// other tasks are stopped then.
 ///
 /// # Panics
-/// Outside of a runtime of Tokio.
+/// The function panics outside of a runtime of Tokio.
 ///
 /// # Tasks
 /// The tasks share two tables. The device manager owns the inventory: `endpoint grace` and `device plugin streams` change

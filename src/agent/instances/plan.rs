@@ -185,7 +185,7 @@ impl<'a> PlanOfOne<'a> {
         let seconds = self.accepted.configuration.spec.grace_period_seconds;
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
-            if !instance.spec.names_node(self.world.node) {
+            if !instance.is_of(self.world.node) {
                 self.watch_on(key, instance);
                 continue;
             }

@@ -1,6 +1,9 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::action::Broker;
-use crate::model::typed_names::{ConfigurationKey, NodeName};
+use crate::model::{
+    status_code::is_busy,
+    typed_names::{ConfigurationKey, NodeName},
+};
 use k8s_openapi::jiff::SignedDuration;
 use kube::core::{Status, response::StatusCause};
 
@@ -24,8 +27,7 @@ impl Outcome {
         match code {
             404 => Self::Gone,
             409 => Self::Conflict,
-            // Too many requests at a time; or the token was not accepted, and the next one may be.
-            401 | 408 | 429 | 500.. => Self::Failed(message.to_owned()),
+            code if is_busy(code) => Self::Failed(message.to_owned()),
             code => Self::Refused {
                 code,
                 message: message.to_owned(),

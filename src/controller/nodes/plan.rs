@@ -18,7 +18,7 @@ use crate::{
     merge::{
         DeviceReports, InstanceEvent,
         finalizers::without_akris,
-        plan::{self as merge, End, Fate, Merge, Surroundings, holders},
+        plan::{self as merge, End, Fate, Merge, Surroundings, held_slots},
     },
     model::{
         instance_name::InstanceKey,
@@ -250,7 +250,7 @@ impl Planner<'_> {
     /// Says why slots of lost nodes are not free, and when to look again.
     fn report_held_slots(&self, key: &InstanceKey, instance: &Instance, plan: &mut Plan) {
         let mut held: BTreeMap<NodeName, Vec<&str>> = BTreeMap::new();
-        for (slot, node) in holders(instance) {
+        for (slot, node) in held_slots(instance) {
             held.entry(node).or_default().push(slot);
         }
         let is_used_up = notices::is_used_up(instance);

@@ -157,6 +157,16 @@ fn found(devices: usize) -> World {
 }
 
 #[tokio::test]
+async fn a_server_that_is_busy_refuses_no_instance() {
+    for code in [401, 408, 429, 500, 503] {
+        let fake = Fake::new(move |_| refusal(code));
+        let (mut devices, world) = (Devices::default(), found(2));
+        pass(&fake.shared, &mut devices, &world).await;
+        assert!(devices.problems(&world).is_empty(), "{code}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_server_refuses_is_told_on_the_configuration_until_it_is_wanted_no_more() {
     let fake = Fake::new(|_| refusal(403));
     let (mut devices, world) = (Devices::default(), found(1));

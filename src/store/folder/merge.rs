@@ -6,7 +6,10 @@ use super::{
 use crate::{
     api::{instance::Instance, node_devices::ConfigurationView},
     files,
-    merge::alone::{Alone, Step, changed, is_held},
+    merge::{
+        alone::{Alone, Step, changed},
+        plan::is_held,
+    },
     model::typed_names::ConfigurationKey,
     store::{Instances, Reports, StoreError, instance_key},
 };

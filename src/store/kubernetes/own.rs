@@ -9,10 +9,10 @@ use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{is_conflict, is_not_found, watch as objects},
-    model::token_bucket::TokenBucket,
+    model::{token_bucket::TokenBucket, typed_names::NodeName},
 };
 use kube::{
-    Api,
+    Api, Client,
     api::{Patch, PatchParams, PostParams},
     runtime::watcher,
 };
@@ -61,7 +61,8 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let mut reports = inner.reports.subscribe();
     let mut configurations = inner.configurations.subscribe();
-    let mut written = Written::default();
+    let client = inner.client.clone();
+    let mut writer = Writer::new(client, &inner.settings.node_name);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let (started, mut bucket) = (
         Instant::now(),
@@ -80,14 +81,14 @@ pub(super) async fn run(
             let is_news = own.has_changed()?;
             let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
             if is_news && seen.is_none() {
-                written.note_deletion();
+                writer.written.note_deletion();
             }
             let began = Instant::now();
             let urgency = match due {
                 Some(due) if due <= began => Urgency::Due,
                 _ => Urgency::Fresh,
             };
-            let step = own_plan::step(&wanted, seen.as_deref(), &written, urgency);
+            let step = own_plan::step(&wanted, seen.as_deref(), &writer.written, urgency);
             if step == Step::Wait {
                 let until = *due.get_or_insert(began + LOOK_DELAY);
                 tokio::select! {
@@ -97,7 +98,7 @@ pub(super) async fn run(
                 continue;
             }
             due = None;
-            match carry_out(inner, step, &mut written, seen.as_deref()).await {
+            match writer.carry_out(step, seen.as_deref()).await {
                 None => {}
                 Some(true) => {
                     backoff.reset();
@@ -128,54 +129,81 @@ fn next_write(bucket: &mut TokenBucket, now: Duration) -> Duration {
     }
 }
 
-/// Executes a step. Returns whether the object was written; `None` if there was nothing to write.
-async fn carry_out(
-    inner: &Inner,
-    step: Step<'_>,
-    written: &mut Written,
-    seen: Option<&NodeDevices>,
-) -> Option<bool> {
-    let api: Api<NodeDevices> = Api::all(inner.client.clone());
-    let name = &inner.settings.node_name;
-    let manager = Some(names::AGENT_MANAGER.to_owned());
-    let before = written.reported(seen);
-    let outcome = match step {
-        Step::Nothing | Step::Wait => return None,
-        Step::Create(spec) => {
-            let params = PostParams {
-                field_manager: manager,
-                ..PostParams::default()
-            };
-            api.create(&params, &NodeDevices::new(name, spec.clone()))
-                .await
+struct Writer {
+    api: Api<NodeDevices>,
+    name: NodeName,
+    written: Written,
+    /// The API server has dropped a part of what was written last.
+    is_cut: bool,
+}
+
+impl Writer {
+    fn new(client: Client, name: &NodeName) -> Self {
+        Self {
+            api: Api::all(client),
+            name: name.clone(),
+            written: Written::default(),
+            is_cut: false,
         }
-        Step::Patch(spec) => {
-            let params = PatchParams {
-                field_manager: manager,
-                ..PatchParams::default()
-            };
-            api.patch(name, &params, &Patch::Merge(own_plan::patch(spec)))
-                .await
+    }
+
+    /// Executes a step. Returns whether the object was written, and no other attempt would do more; `None` if there was nothing
+    /// to write.
+    async fn carry_out(&mut self, step: Step<'_>, seen: Option<&NodeDevices>) -> Option<bool> {
+        let manager = Some(names::AGENT_MANAGER.to_owned());
+        let before = self.written.reported(seen);
+        let (outcome, wanted) = match step {
+            Step::Nothing | Step::Wait => return None,
+            Step::Create(spec) => {
+                let params = PostParams {
+                    field_manager: manager,
+                    ..PostParams::default()
+                };
+                let object = NodeDevices::new(&self.name, spec.clone());
+                (self.api.create(&params, &object).await, spec)
+            }
+            Step::Patch(spec) => {
+                let params = PatchParams {
+                    field_manager: manager,
+                    ..PatchParams::default()
+                };
+                let patch = Patch::Merge(own_plan::patch(spec));
+                (self.api.patch(&self.name, &params, &patch).await, spec)
+            }
+        };
+        match outcome {
+            Ok(object) => {
+                let is_kept = own_plan::is_kept(&object.spec, wanted);
+                self.note_cut(!is_kept);
+                self.written.set_written(object);
+                tell(&own_plan::new_problems(
+                    &before,
+                    &self.written.reported(None),
+                ));
+                Some(is_kept)
+            }
+            Err(e) if is_not_found(&e) => {
+                self.written.note_missing();
+                Some(true)
+            }
+            Err(e) if is_conflict(&e) => {
+                self.written.note_other();
+                Some(true)
+            }
+            Err(e) => {
+                warn!("cannot write this node's report, and tries again: {e}");
+                Some(false)
+            }
         }
-    };
-    match outcome {
-        Ok(object) => {
-            written.set_written(object);
-            tell(&own_plan::new_problems(&before, &written.reported(None)));
-            Some(true)
+    }
+
+    fn note_cut(&mut self, is_cut: bool) {
+        if is_cut && !self.is_cut {
+            warn!(
+                "the API server drops a part of this node's report: the definition of NodeDevices is older than this agent, and the devices that this node alone has are not seen; apply the definitions of this version, as docs/operations.md says"
+            );
         }
-        Err(e) if is_not_found(&e) => {
-            written.note_missing();
-            Some(true)
-        }
-        Err(e) if is_conflict(&e) => {
-            written.note_other();
-            Some(true)
-        }
-        Err(e) => {
-            warn!("cannot write this node's report, and tries again: {e}");
-            Some(false)
-        }
+        self.is_cut = is_cut;
     }
 }
 
@@ -190,6 +218,43 @@ fn tell(problems: &own_plan::Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::node_devices::{ConfigurationView, NodeDevicesSpec};
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+
+    /// Returns the writer of a node, and an API server that answers with this object.
+    fn writer(answer: &NodeDevices) -> Writer {
+        let answer = serde_json::to_vec(answer).unwrap();
+        let answer = move |_: Request<Body>| {
+            let body = Body::from(answer.clone());
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        Writer::new(client, &"a".into())
+    }
+
+    #[tokio::test]
+    async fn a_report_of_which_an_older_definition_drops_a_part_is_not_written_again_at_once() {
+        let spec = |own| {
+            let view = ConfigurationView {
+                own,
+                ..ConfigurationView::default()
+            };
+            NodeDevicesSpec {
+                configurations: vec![view],
+                left_out: None,
+            }
+        };
+        let wanted = spec(Some(vec![]));
+        for (kept, is_kept) in [(None, false), (Some(vec![]), true)] {
+            for step in [Step::Create(&wanted), Step::Patch(&wanted)] {
+                let mut writer = writer(&NodeDevices::new("a", spec(kept.clone())));
+                assert_eq!(writer.carry_out(step, None).await, Some(is_kept));
+                assert_eq!(writer.is_cut, !is_kept);
+            }
+        }
+    }
 
     #[test]
     fn what_changes_all_the_time_is_written_at_once_at_first_and_then_twice_a_second() {

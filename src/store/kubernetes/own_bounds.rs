@@ -117,6 +117,8 @@ impl Candidates {
             id.is_some_and(|id| self.left_out.contains(id))
         };
         lists(view).for_each(|devices| devices.retain(|device| !is_left_out(device)));
+        // One may have got an Instance by an earlier report.
+        view.complete = false;
         let message = format!(
             "{} new devices are left out: what a node reports has {} KiB at most, and this Configuration has the largest part; narrow what is found, or give devices shorter names and fewer properties",
             self.left_out.len(),
@@ -202,7 +204,7 @@ mod tests {
             "{left:?}"
         );
         assert_eq!(large.problems[0].reason, Reason::TooManyDevices);
-        assert!(large.complete);
+        assert_eq!((large.complete, small.complete), (false, true));
     }
 
     #[test]

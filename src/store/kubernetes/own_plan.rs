@@ -178,6 +178,11 @@ fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
     version(a) > version(b)
 }
 
+/// Returns whether the API server kept what was written: it drops fields that the definition of NodeDevices does not have.
+pub(crate) fn is_kept(answer: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
+    says(answer, wanted)
+}
+
 /// Returns whether nothing needs to be written. Properties that the Instance already has are not a reason to write.
 fn says(stands: &NodeDevicesSpec, wanted: &NodeDevicesSpec) -> bool {
     let is_same = |(there, wanted): (&ConfigurationView, &ConfigurationView)| {

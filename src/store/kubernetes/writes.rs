@@ -3,7 +3,7 @@ use super::Inner;
 use crate::{
     api::{instance::Instance, names},
     cluster::{code, is_conflict, is_not_found, is_unprocessable, reason, untracked},
-    model::instance_name::InstanceKey,
+    model::{instance_name::InstanceKey, status_code::is_busy},
     store::{StoreError, instance_key},
 };
 use json_patch::Patch as JsonPatch;
@@ -99,7 +99,7 @@ fn unavailable(error: &kube::Error) -> StoreError {
     let said = reason(error);
     match code(error) {
         None => StoreError::Unavailable(format!("the API server cannot be reached: {said}")),
-        Some(401 | 408 | 429 | 500..) => {
+        Some(code) if is_busy(code) => {
             StoreError::Unavailable(format!("the API server is not able to: {said}"))
         }
         Some(403) => StoreError::Refused(format!(

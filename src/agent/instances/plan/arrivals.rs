@@ -65,8 +65,8 @@ impl<'a> PlanOfOne<'a> {
         let waited = std::mem::take(&mut arrival.waiting);
         let reported = std::mem::take(&mut arrival.reported);
         let since = |device: &Device| waited.get(&device.id).copied().unwrap_or(now);
-        // Stable: those that came together stay in their order.
-        new.sort_by_cached_key(|device| since(device));
+        // Those that were reported may have their Instances by now. Stable: those that came together stay in their order.
+        new.sort_by_cached_key(|device| (!reported.contains(&device.id), since(device)));
         let mut tokens = arrival.bucket.available(now);
         let mut left_out = 0;
         let share = budget.share(self.report.instances, self.bytes);

@@ -73,7 +73,7 @@ impl PlanOfOne<'_> {
         }
     }
 
-    /// An Instance that names this node, and whose device is missing.
+    /// An Instance of this node whose device is missing.
     pub(super) fn miss(
         &mut self,
         key: &InstanceKey,
@@ -87,7 +87,7 @@ impl PlanOfOne<'_> {
         });
     }
 
-    /// An Instance that names this node, and whose pinned device another host announces.
+    /// An Instance whose pinned device another host announces.
     pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
         self.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
@@ -96,7 +96,7 @@ impl PlanOfOne<'_> {
         });
     }
 
-    /// An Instance that names this node, and of whose device nothing is known yet: it stays as it is.
+    /// An Instance of this node of whose device nothing is known yet: it stays as it is.
     pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
         let seen = as_it_is(key, instance, self.world.node);
         self.list(instance.spec.scope()).push(seen);
@@ -190,7 +190,9 @@ fn of_instance(key: &InstanceKey, instance: &Instance) -> SeenDevice {
 fn as_it_is(key: &InstanceKey, instance: &Instance, node: &str) -> SeenDevice {
     let entries = instance.status.iter().flat_map(|status| &status.nodes);
     let entry = entries.clone().find(|entry| entry.name == node);
-    let is_unhealthy = entry.is_some_and(|entry| entry.health != HEALTHY);
+    // A node that the Instance does not name joins again when it sees the device.
+    let is_unhealthy =
+        entry.is_some_and(|entry| entry.health != HEALTHY) || !instance.spec.names_node(node);
     let said = |reason: Reason| {
         let such = entry.filter(|entry| entry.reason.as_deref() == Some(reason.as_str()));
         such.and_then(|entry| entry.message.clone())
@@ -223,7 +225,7 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
         if is_accepted || !world.configurations.may_have(&of) {
             continue;
         }
-        let seen = match instance.spec.names_node(world.node) {
+        let seen = match instance.is_of(world.node) {
             true => Some(as_it_is(key, instance, world.node)),
             false => left(world, key, instance),
         };

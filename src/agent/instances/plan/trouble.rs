@@ -48,7 +48,9 @@ impl PlanOfOne<'_> {
             names::PIN
         );
         (self.report.problems).push(Problem::new(Reason::IdentityChanged, message.clone()));
-        match instance.spec.names_node(self.world.node) {
+        // An Instance without nodes would end, and the next one would be pinned to the other host.
+        let is_left = instance.spec.nodes.is_empty();
+        match is_left || instance.spec.names_node(self.world.node) {
             true => self.miss_pinned(key, instance, message),
             false => self.watch_on(key, instance),
         }

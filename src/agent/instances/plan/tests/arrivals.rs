@@ -76,3 +76,21 @@ fn a_larger_limit_lets_those_in_at_once_that_it_is_for() {
     fixture.settle();
     assert_eq!(fixture.instances.len(), 300);
 }
+
+#[test]
+fn a_device_that_was_reported_keeps_its_place_until_its_instance_is_seen() {
+    let mut fixture = Fixture::new(", maxInstances: 1");
+    let reported = |fixture: &mut Fixture| {
+        let planned = fixture.plan();
+        fixture.arrivals = planned.arrivals;
+        planned.reports.of[&key("cam")].announced.clone()
+    };
+    fixture.see(&["b"], true);
+    assert_eq!(reported(&mut fixture), ["b"]);
+    // Nobody has made its Instance yet, and another device waits.
+    for _ in 0..3 {
+        fixture.see(&["a", "b"], true);
+        assert_eq!(reported(&mut fixture), ["b"]);
+        fixture.pass(1000);
+    }
+}

@@ -182,3 +182,46 @@ fn a_discovery_that_fails_is_reported_and_keeps_what_it_saw() {
     assert!(fixture.settle().is_nothing());
     assert_eq!(fixture.problems(), ["DiscoveryFailed"]);
 }
+
+/// A device of this node alone, whose node was lost: its Instance names no node.
+fn own_without_nodes() -> Fixture {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
+    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
+    accepted.scope = Scope::Node;
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.leave();
+    fixture
+}
+
+#[test]
+fn a_device_of_a_node_that_was_lost_has_its_whole_grace_period_when_the_node_is_back() {
+    let mut fixture = own_without_nodes();
+    fixture.uptime = 10;
+    // What is not known yet is no reason to join.
+    fixture.discoveries.clear();
+    fixture.settle();
+    assert_eq!(fixture.only().spec.nodes, [""; 0]);
+    fixture.see(&[], true);
+    assert_eq!(fixture.settle().wake_in, Some(Duration::from_secs(60)));
+    assert_eq!(fixture.only().spec.nodes, [""; 0]);
+    fixture.uptime = 69;
+    fixture.settle();
+    let mut back = own_without_nodes();
+    back.instances.clone_from(&fixture.instances);
+    back.see(&["a"], true);
+    back.settle();
+    assert_eq!(back.only().spec.nodes, [NODE]);
+    fixture.uptime = 70;
+    fixture.settle();
+    assert!(fixture.instances.is_empty());
+}
+
+#[test]
+fn an_instance_without_nodes_stays_while_its_configuration_is_refused() {
+    let mut fixture = own_without_nodes();
+    fixture.validated = ValidatedConfigurations::default();
+    fixture.discoveries.clear();
+    let report = &fixture.plan().reports.of[&key("cam")];
+    assert_eq!(report.own[0].state.as_deref(), Some("Unhealthy"));
+}

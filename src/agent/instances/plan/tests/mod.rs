@@ -11,7 +11,10 @@ use super::*;
 use crate::{
     api::{instance::InstanceSpec, names},
     discovery::plan::SessionSpec,
-    merge::alone::{Alone, Step, changed, is_held},
+    merge::{
+        alone::{Alone, Step, changed},
+        plan::is_held,
+    },
     model::{
         device::{DeviceSet, Scope},
         instance_name::InstanceName,
@@ -214,6 +217,12 @@ impl Fixture {
         }
         self.instances
             .insert(instance_key(&name), Arc::new(instance));
+    }
+
+    /// The node leaves the only Instance, as a lost one does.
+    fn leave(&mut self) {
+        let only = self.instances.values_mut().next().unwrap();
+        Arc::make_mut(only).spec.nodes.clear();
     }
 
     fn names(&self) -> Vec<&str> {

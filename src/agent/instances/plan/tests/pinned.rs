@@ -80,3 +80,24 @@ fn a_device_is_pinned_when_its_configuration_begins_to_pin_and_anew_when_the_pin
     assert_eq!(pin(&fixture).as_deref(), Some(OTHER_HOST));
     assert_eq!(conditions(&fixture), [""; 0]);
 }
+
+#[test]
+fn a_pinned_device_whose_instance_names_no_node_is_not_pinned_to_another_host() {
+    for scope in [Scope::Shared, Scope::Node] {
+        let mut fixture = Fixture::new(", gracePeriodSeconds: 10");
+        let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
+        accepted.scope = scope;
+        fixture.see_devices([device(OURS)], true);
+        fixture.settle();
+        fixture.leave();
+        fixture.see_devices([device(OTHER_HOST)], true);
+        fixture.settle();
+        fixture.uptime += 3600;
+        fixture.settle();
+        assert_eq!(pin(fixture.only()), Some(OURS));
+        assert_eq!(fixture.only().spec.nodes, [""; 0]);
+        fixture.see_devices([device(OURS)], true);
+        fixture.settle();
+        assert_eq!(fixture.only().spec.nodes, [NODE]);
+    }
+}

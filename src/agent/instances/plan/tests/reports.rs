@@ -1,4 +1,4 @@
-//! What is reported of devices.
+//! These tests look at the reports that a plan makes of devices.
 use super::*;
 use crate::{
     api::{node_devices::SeenDevice, reason::Reason},

@@ -182,7 +182,7 @@ fn a_node_that_was_deleted_and_is_registered_again_keeps_its_devices_until_its_a
     let mut cluster = with_device();
     let node = Arc::make_mut(&mut cluster.world.nodes).remove("a").unwrap();
     cluster.settle(10);
-    assert_eq!(cluster.nodes(), [""; 0]);
+    assert_eq!((cluster.nodes().len(), cluster.labels().len()), (0, 1));
     assert!(cluster.world.node_devices.is_empty());
     // The agent of the node does not reach an API server.
     Arc::make_mut(&mut cluster.world.nodes).insert("a".into(), node);
@@ -243,10 +243,60 @@ fn a_node_has_at_most_so_many_devices_as_its_configuration_says_and_others_have_
 fn an_instance_goes_with_its_configuration_also_while_it_is_held() {
     let mut cluster = with_device();
     cluster.hold(Some("a"));
-    cluster.world.configurations.clear();
-    let planned = looked(&cluster.world, &mut cluster.memory, 1);
-    let [Action::Delete { orphan_of, .. }] = planned.actions.as_slice() else {
-        panic!("{planned:?}")
-    };
-    assert_eq!(*orphan_of, Some(key("cam")));
+    cluster.loses_configuration();
+}
+
+#[test]
+fn a_device_that_comes_up_later_than_its_node_keeps_its_instance() {
+    let mut cluster = with_device();
+    let lost = [("a", not_ready(at(0))), ("b", ready()), ("c", ready())];
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes(lost);
+    cluster.settle(1).settle(70);
+    assert_eq!((cluster.nodes().len(), cluster.labels().len()), (0, 1));
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes([("a", ready())]);
+    cluster.says(misses("a")).settle(9_000);
+    assert_eq!((cluster.nodes().len(), cluster.labels().len()), (0, 1));
+    cluster.says(sees("a")).settle(9_001);
+    assert_eq!(cluster.nodes(), ["a"]);
+}
+
+#[test]
+fn an_instance_that_an_agent_cannot_have_found_gets_the_label_of_its_node_first() {
+    let mut unlabelled = with_device().only().clone();
+    unlabelled.metadata.labels = None;
+    unlabelled.spec.nodes = vec![];
+    for held in [None, Some("b")] {
+        let mut cluster = Cluster::new(world().with_instance(unlabelled.clone()));
+        cluster.hold(held);
+        cluster.says(reports("a", &[]));
+        let planned = looked(&cluster.world, &mut cluster.memory, 0);
+        execute(&mut cluster.world, &mut cluster.memory, &planned, 0);
+        assert!(cluster.labels().contains(&"node.akri.sh/a"), "{planned:?}");
+        cluster.says(misses("a")).settle(9_000);
+        assert!(cluster.labels().contains(&"node.akri.sh/a"));
+    }
+    // A container of another node holds a slot: that is no reason to write the label again and again.
+    let mut cluster = Cluster::new(world().with_instance(unlabelled));
+    cluster.hold(Some("b"));
+    cluster.says(reports("a", &[])).settle(0);
+}
+
+#[test]
+fn no_time_ends_an_instance_of_a_device_that_an_agent_of_before_may_see() {
+    let mut cluster = with_device();
+    let lost = [("a", not_ready(at(0))), ("b", ready()), ("c", ready())];
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes(lost);
+    cluster.settle(1).settle(70);
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes([("a", ready())]);
+    let shared_alone = json!([{ "namespace": "default", "name": "cam", "complete": true }]);
+    cluster.says(node_devices("a", shared_alone)).settle(9_000);
+    assert_eq!(cluster.world.instances.len(), 1);
+    // With its node, its word is lost.
+    let lost = [("a", not_ready(at(9_000))), ("b", ready()), ("c", ready())];
+    cluster.world = std::mem::take(&mut cluster.world).with_nodes(lost);
+    for seconds in [9_001, 9_070, 20_000] {
+        let planned = looked(&cluster.world, &mut cluster.memory, seconds);
+        execute(&mut cluster.world, &mut cluster.memory, &planned, seconds);
+    }
+    assert!(cluster.world.instances.is_empty());
 }

@@ -26,8 +26,8 @@ fn releasing_after(seconds: i64) -> Configuration {
 }
 
 fn holds(world: &World, node: &str) -> bool {
-    let mut holders = holders(&world.instances[&key("cam-1")]);
-    holders.any(|(_, holder)| holder == node)
+    let mut held = held_slots(&world.instances[&key("cam-1")]);
+    held.any(|(_, holder)| holder == node)
 }
 
 /// Carries out a plan at each second. Returns the one after which `b` holds no slot.

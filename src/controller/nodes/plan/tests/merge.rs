@@ -71,6 +71,16 @@ impl Cluster {
         self
     }
 
+    /// Deletes the Configuration, and checks that the only Instance is deleted as its orphan.
+    pub(super) fn loses_configuration(&mut self) {
+        self.world.configurations.clear();
+        let planned = looked(&self.world, &mut self.memory, 1);
+        let [Action::Delete { orphan_of, .. }] = planned.actions.as_slice() else {
+            panic!("{planned:?}")
+        };
+        assert_eq!(*orphan_of, Some(key("cam")));
+    }
+
     pub(super) fn only(&self) -> &Instance {
         assert_eq!(self.world.instances.len(), 1);
         self.world.instances.values().next().unwrap()
@@ -279,12 +289,7 @@ fn a_lost_node_is_asked_and_one_that_answers_stays_with_its_slots() {
 fn an_instance_goes_with_its_configuration_and_only_then() {
     let mut cluster = Cluster::new(world());
     cluster.says(says("a")).settle(0);
-    cluster.world.configurations.clear();
-    let planned = looked(&cluster.world, &mut cluster.memory, 1);
-    let [Action::Delete { orphan_of, .. }] = planned.actions.as_slice() else {
-        panic!("{planned:?}")
-    };
-    assert_eq!(*orphan_of, Some(key("cam")));
+    cluster.loses_configuration();
 }
 
 #[test]

@@ -1,7 +1,14 @@
 //! What somebody with the token of one node's agent can write, and what becomes of it.
 use super::{
-    merge::{ID, camera_names, says, sees, world},
+    merge::{Cluster, ID, camera_names, says, sees, world},
     *,
+};
+use crate::{
+    controller::fixtures::node_devices,
+    model::{
+        device::{DeviceId, Scope},
+        instance_name::InstanceName,
+    },
 };
 
 /// Returns a world in which `spec.nodeSelector` selects `a` alone.
@@ -125,4 +132,25 @@ fn keys_that_are_no_slots_are_removed_also_where_a_lost_node_holds_them() {
     assert_eq!(instance.spec.device_usage, expected.into());
     let annotations = instance.metadata.annotations.as_ref().unwrap();
     assert_eq!(annotations.keys().collect::<Vec<_>>(), ["told.akri.sh/0"]);
+}
+
+#[test]
+fn no_node_takes_an_instance_of_akris_that_was_made_for_another() {
+    let (of, id) = ("cam".into(), DeviceId::new("tty"));
+    let [name, _] = InstanceName::candidates(&of, &id, Scope::Node, &"b".into());
+    // A slot that it holds is no proof either.
+    for usage in [json!({}), json!({ format!("{name}-0"): "b" })] {
+        let spec = json!({ "nodes": ["a"], "deviceUsage": usage });
+        let akris = instance(&name, json!({ "spec": spec }));
+        let mut cluster = Cluster::new(world().with_instance(akris));
+        let device = json!({ "id": "tty", "properties": { "BY": "b" } });
+        let view = json!({
+            "namespace": "default", "name": "cam", "complete": true, "own": [device],
+        });
+        cluster.says(node_devices("b", json!([view]))).settle(0);
+        let left = &cluster.world.instances[&key(&name)];
+        assert_eq!(left.spec.nodes, ["a"]);
+        assert_eq!(left.metadata.annotations, None);
+        assert!(left.spec.broker_properties.is_empty());
+    }
 }
