@@ -100,6 +100,10 @@ impl<K: Ord + Clone> Tagged<K> {
         }
     }
 
+    fn has(&self, tag: &Tag) -> bool {
+        self.0.contains_key(tag)
+    }
+
     pub(super) fn with(&self, tag: &Tag) -> impl Iterator<Item = &K> {
         self.0.get(tag).into_iter().flatten()
     }
@@ -218,6 +222,13 @@ impl Index {
                 self.views.add(tag, &(node.clone(), place));
             }
         }
+    }
+
+    /// Returns whether a part has anything but reports.
+    pub(super) fn has_objects(&self, part: &str) -> bool {
+        let tag = Tag::Part(part.to_owned());
+        let are_written = self.configurations.has(&tag) || self.instances.has(&tag);
+        are_written || self.pods.has(&tag) || self.jobs.has(&tag)
     }
 
     pub(super) fn job(&mut self, [was, is]: Turned<&Meta>) {

@@ -187,12 +187,10 @@ fn note(world: &World, notice: Notice) -> Option<Note> {
 
 /// Returns the note, on the Configuration, that an Instance is deleted.
 pub(crate) fn note_of_deletion(world: &World, action: &Action) -> Option<Note> {
-    let Action::Delete { key, why, .. } = action else {
+    let Action::Delete { key, of, why, .. } = action else {
         return None;
     };
-    let instance = world.instances.get(key)?;
-    let of = instance.spec.configuration_key(&key.namespace);
-    let configuration = world.configurations.get(&of)?;
+    let configuration = world.configurations.get(of)?;
     Some(Note {
         about: about(&**configuration),
         reason: Reason::InstanceDeleted.as_str().to_owned(),
@@ -229,6 +227,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             resource_version,
             orphan_of,
             why,
+            ..
         } => {
             if let Some(of) = orphan_of
                 && !is_gone(shared, of).await

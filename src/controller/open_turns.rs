@@ -1,13 +1,13 @@
 //! Keeps the turns that wait for answers, and decides how many requests there are at a time and which one is sent next.
-use super::turn::{Request, Stage, Turn};
+use super::turn::{Request, Turn};
 use crate::cluster::SIDE_BY_SIDE;
 use std::collections::BTreeMap;
 
 /// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
 /// answered leave room for others.
 pub(super) const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
-/// The most requests about brokers. A webhook may hold each one for 10 s.
-const BROKERS_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
+/// The most requests about brokers and Services. A webhook may hold each one for 10 s.
+const ADMITTED_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
 
 /// The turns that wait for answers, or for a place among the requests that are sent.
 #[derive(Debug, Default)]
@@ -29,24 +29,24 @@ impl OpenTurns {
 
     /// Returns whether what a turn plans could be sent now.
     pub(crate) fn has_room(&self) -> bool {
-        let [brokers, others] = self.count(Turn::places);
-        brokers.min(BROKERS_AT_ONCE) + others < OPEN_AT_ONCE
+        let [admitted, others] = self.count(Turn::places);
+        admitted.min(ADMITTED_AT_ONCE) + others < OPEN_AT_ONCE
     }
 
-    /// Returns the places that no broker takes or waits for.
-    pub(crate) fn places_for_brokers(&self) -> usize {
-        let [brokers, _] = self.count(Turn::places);
-        BROKERS_AT_ONCE.saturating_sub(brokers)
+    /// Returns the places that no broker and no Service takes or waits for.
+    pub(crate) fn places_for_admitted(&self) -> usize {
+        let [admitted, _] = self.count(Turn::places);
+        ADMITTED_AT_ONCE.saturating_sub(admitted)
     }
 
     /// Returns the request that is sent next, if there is room: one of the part that waits for the fewest answers.
     pub(crate) fn send_next(&mut self) -> Option<(String, Request)> {
-        let [brokers, others] = self.count(|turn| turn.open);
+        let [admitted, others] = self.count(|turn| turn.open);
         let waiting = self.turns.iter_mut().filter(|(_, turn)| {
-            let has_place = turn.stage != Stage::Brokers || brokers < BROKERS_AT_ONCE;
+            let has_place = !turn.stage.is_admitted() || admitted < ADMITTED_AT_ONCE;
             has_place && !turn.queue.is_empty() && turn.open < SIDE_BY_SIDE
         });
-        let waiting = waiting.filter(|_| brokers + others < OPEN_AT_ONCE);
+        let waiting = waiting.filter(|_| admitted + others < OPEN_AT_ONCE);
         let (part, turn) = waiting.min_by_key(|(_, turn)| turn.open)?;
         let request = turn.queue.pop_front()?;
         turn.open += 1;
@@ -55,11 +55,11 @@ impl OpenTurns {
         Some((part.clone(), request))
     }
 
-    /// Counts something of the turns in the stage of the brokers, and of the others.
+    /// Counts something of the turns in the stages of brokers and Services, and of the others.
     fn count(&self, of: impl Fn(&Turn) -> usize) -> [usize; 2] {
         let mut counts = [0, 0];
         for turn in self.turns.values() {
-            counts[usize::from(turn.stage != Stage::Brokers)] += of(turn);
+            counts[usize::from(!turn.stage.is_admitted())] += of(turn);
         }
         counts
     }
@@ -71,15 +71,11 @@ impl Turn {
         (self.open + self.queue.len()).min(SIDE_BY_SIDE)
     }
 
-    /// Returns whether what is not sent yet is better planned anew, after an answer.
+    /// Returns whether what is not sent yet is planned anew, after an answer. A device that is there again is not deleted, and
+    /// one that more nodes have reported meanwhile is one write instead of two. Each turn sends some, so that none is planned for
+    /// ever.
     pub(crate) fn is_outdated(&self, is_failed: bool) -> bool {
-        let has_begun = self.sent >= SIDE_BY_SIDE;
-        match self.stage {
-            // With the nodes that have reported meanwhile each Instance is one write instead of two.
-            Stage::Devices => self.is_reported && has_begun,
-            // What decides on Pods may take 10 s for each, and devices and statuses must not wait for all of them.
-            Stage::Brokers => is_failed || self.is_touched && has_begun,
-            Stage::Services | Stage::Status => false,
-        }
+        // What admits Pods and Services may take 10 s for each, and devices and statuses must not wait for all of them.
+        is_failed && self.stage.is_admitted() || self.is_touched && self.sent >= SIDE_BY_SIDE
     }
 }

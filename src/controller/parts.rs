@@ -56,7 +56,7 @@ impl Cluster {
         &self.whole
     }
 
-    /// Returns the names of all parts.
+    /// Returns the names of all parts. Nodes may report on names that nothing else has: of those there is nothing to plan.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         let index = &self.index;
         let configured = index.configurations.parts();
@@ -64,7 +64,6 @@ impl Cluster {
         let unreadable = unreadable.map(|key| part_of(&key.name).into_owned());
         (configured.chain(index.instances.parts()).cloned())
             .chain(index.pods.parts().chain(index.jobs.parts()).cloned())
-            .chain(index.views.parts().cloned())
             .chain(unreadable)
             .chain([NODES.to_owned()])
             .collect()
@@ -175,7 +174,16 @@ impl Cluster {
         touched
     }
 
-    /// Takes a Pod or a Job that was deleted for one that is being deleted, until its watch says so or it is gone.
+    /// Takes an Instance that was deleted for one that is being deleted, until its watch says so or it is gone.
+    pub(crate) fn instance_deleted(&mut self, key: &InstanceKey, uid: &str) {
+        let instances = &mut Arc::make_mut(&mut self.whole).instances;
+        let is_it = |instance: &&mut Arc<Instance>| instance.metadata.uid.as_deref() == Some(uid);
+        if let Some(instance) = instances.get_mut(key).filter(is_it) {
+            self.instances.deleted(instance);
+        }
+    }
+
+    /// The same of a Pod or a Job.
     pub(crate) fn deleted(&mut self, key: &ObjectKey, uid: &str) {
         let world = Arc::make_mut(&mut self.whole);
         if let Some(pod) = world.pods.get_mut(key).filter(|pod| pod.meta.uid == uid) {
@@ -315,6 +323,7 @@ fn see_reports(
         let before = set(objects, node.clone(), object.clone());
         index.reports(&node, [before.as_deref(), object.as_deref()], touched);
     }
+    (touched.parts).retain(|part| part == NODES || index.has_objects(part));
 }
 
 fn set<T>(

@@ -16,15 +16,19 @@ use super::{
 use crate::{publish, supervisor::ChannelClosed};
 use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 /// The pause after a count for the metrics, in multiples of the time that it took: each count visits every object.
 const PAUSE: u32 = 20;
-
+/// The time from a change to a count, in which what the change leads to is sent.
+const COUNTED_AFTER: Duration = Duration::from_millis(100);
+/// The longest time for a request, which may be several in a row.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// The most answers that are taken in before what the watches show.
 const ANSWERS_AT_ONCE: usize = 64;
 
@@ -60,12 +64,14 @@ pub(super) async fn run(
             () = shutdown.cancelled() => break,
             changed = is_leader.changed() => {
                 changed?;
-                counts.is_outdated = true;
+                counts.outdated();
                 continue;
             }
             happened = next(&mut open, &mut watches, wake) => happened?,
         };
-        counts.is_outdated |= happened.is_configured || !happened.news.is_empty();
+        if happened.is_configured || !happened.news.is_empty() {
+            counts.outdated();
+        }
         for (part, request, answer) in happened.answers {
             turns.answered(part, &request, answer, now());
         }
@@ -78,7 +84,11 @@ pub(super) async fn run(
         }
     }
     // What was sent is answered, and nothing else is begun.
-    while open.next().await.is_some() {}
+    while let Some((part, request, answer)) = open.next().await {
+        turns.answered(part, &request, answer, now());
+    }
+    let notes = turns.take_notes().into_iter();
+    notes.for_each(|n| write(shared, n));
     Ok(())
 }
 
@@ -131,8 +141,16 @@ fn now() -> Now {
     }
 }
 
-/// Sends a request, and returns its answer.
+/// Sends a request, and returns its answer. A connection that stands still in an answer holds up its part no longer than one
+/// that gives none.
 async fn ask(shared: &Shared, request: &Request) -> Answer {
+    match timeout(ANSWERED_WITHIN, send(shared, request)).await {
+        Ok(answer) => answer,
+        Err(_) => Answer::none(request),
+    }
+}
+
+async fn send(shared: &Shared, request: &Request) -> Answer {
     match request {
         Request::Look(node) => Answer::Pods(nodes::pods_of(shared, node).await),
         Request::Device(action) => Answer::Written(nodes::act(shared, action).await),
@@ -171,6 +189,12 @@ impl Counts {
         }
     }
 
+    fn outdated(&mut self) {
+        if !std::mem::replace(&mut self.is_outdated, true) {
+            self.not_before = self.not_before.max(Instant::now() + COUNTED_AFTER);
+        }
+    }
+
     fn due_at(&self) -> Option<Instant> {
         self.is_outdated.then_some(self.not_before)
     }
@@ -199,12 +223,8 @@ mod tests {
             Arc,
             atomic::{AtomicUsize, Ordering},
         },
-        time::Duration,
     };
-    use tokio::{
-        sync::mpsc,
-        time::{sleep, timeout},
-    };
+    use tokio::{sync::mpsc, time::sleep};
 
     /// Runs the loop in a cluster with many devices that have no Instance, until it ends.
     async fn ends_with(

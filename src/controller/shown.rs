@@ -6,6 +6,10 @@ use crate::{
     cluster::changes::{Change, version_of},
     model::names::Key,
 };
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -52,10 +56,8 @@ struct Answered {
 pub(crate) trait Versioned: Clone {
     fn version(&self) -> u64;
     fn uid(&self) -> &str;
-    /// Returns the mark of an object that is being deleted, where a deletion takes a while.
-    fn is_deleting(&mut self) -> Option<&mut bool> {
-        None
-    }
+    /// Marks an object as one that is being deleted.
+    fn mark_deleted(&mut self);
 }
 
 impl<Name> Default for Shown<Name> {
@@ -149,9 +151,7 @@ impl<Name: Ord + Clone> Shown<Name> {
         if !self.deleted.contains(object.uid()) {
             return;
         }
-        if let Some(is_deleting) = Arc::make_mut(object).is_deleting() {
-            *is_deleting = true;
-        }
+        Arc::make_mut(object).mark_deleted();
     }
 
     /// Records that the object with this uid was deleted.
@@ -202,6 +202,10 @@ impl Versioned for Instance {
     fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
+
+    fn mark_deleted(&mut self) {
+        mark(&mut self.metadata);
+    }
 }
 
 impl Versioned for Configuration {
@@ -212,6 +216,16 @@ impl Versioned for Configuration {
     fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
+
+    fn mark_deleted(&mut self) {
+        mark(&mut self.metadata);
+    }
+}
+
+/// Nobody reads the time, which only the API server knows.
+fn mark(meta: &mut ObjectMeta) {
+    meta.deletion_timestamp
+        .get_or_insert(Time(Timestamp::UNIX_EPOCH));
 }
 
 /// An object of which its [`Meta`] is kept.
@@ -226,8 +240,8 @@ macro_rules! reduced {
                 &self.meta.uid
             }
 
-            fn is_deleting(&mut self) -> Option<&mut bool> {
-                Some(&mut self.meta.is_deleting)
+            fn mark_deleted(&mut self) {
+                self.meta.is_deleting = true;
             }
         }
     };

@@ -1,8 +1,8 @@
 //! Defines the turn of a part, its stages, and the requests that it sends. Pure.
 use super::{
-    brokers::{Performed, plan::Action as BrokerAction},
+    brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
-    outcome::Written,
+    outcome::{Tried, Written},
     services::plan::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
@@ -31,6 +31,22 @@ pub(crate) enum Answer {
     Written(Written),
 }
 
+impl Answer {
+    /// Returns the answer to a request that has none.
+    pub(crate) fn none(request: &Request) -> Self {
+        match request {
+            Request::Look(_) => Self::Pods(Pods::Unknown),
+            Request::Broker(_) => Self::Performed(Performed {
+                outcome: Outcome::Failed("the API server does not answer".to_owned()),
+                object: None,
+            }),
+            Request::Device(_) | Request::Service(_) | Request::Status(_) => {
+                Self::Written(Written::new(Tried::Failed))
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Devices,
@@ -48,6 +64,11 @@ impl Stage {
             Self::Status => None,
         }
     }
+
+    /// Returns whether webhooks of others decide on what is written.
+    pub(crate) fn is_admitted(self) -> bool {
+        matches!(self, Self::Brokers | Self::Services)
+    }
 }
 
 /// The turn of a part that waits for answers.
@@ -60,9 +81,7 @@ pub(crate) struct Turn {
     pub(crate) open: usize,
     /// The nodes of the Pods that the stage creates.
     pub(crate) coming: Vec<NodeName>,
-    /// True if nodes have reported on the part since the stage was planned.
-    pub(crate) is_reported: bool,
-    /// True if anything of the part has changed since.
+    /// True if anything of the part has changed since the turn began.
     pub(crate) is_touched: bool,
     /// True if the turn has sent anything: what was done may make something else possible, and what was not is planned again.
     pub(crate) has_sent: bool,
@@ -79,7 +98,6 @@ impl Turn {
             sent: 0,
             open: 0,
             coming: vec![],
-            is_reported: false,
             is_touched: false,
             has_sent: false,
             is_valid: true,
@@ -87,15 +105,11 @@ impl Turn {
         }
     }
 
-    /// Gives up what is not sent yet: all brokers, or the Instances that are not created.
+    /// Gives up what is not sent yet.
     pub(crate) fn give_up(&mut self) {
-        let is_kept = |request: &Request| {
-            let is_creation = matches!(request, Request::Device(DeviceAction::Create(_)));
-            !is_creation && !matches!(request, Request::Broker(_))
-        };
         let left = self.queue.iter().filter_map(Request::creates_on).count();
         self.coming.truncate(self.coming.len() - left);
-        self.queue.retain(is_kept);
+        self.queue.clear();
     }
 }
 

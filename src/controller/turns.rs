@@ -44,7 +44,7 @@ pub(crate) struct Turns {
     queue: Queue,
     throttle: Throttle,
     open: OpenTurns,
-    /// The parts whose brokers found no place.
+    /// The parts whose brokers or Services found no place.
     crowded_out: VecDeque<String>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
     all_again_at: Option<Instant>,
@@ -87,13 +87,7 @@ impl Turns {
 
     /// Takes in what a watch shows.
     pub(crate) fn see(&mut self, news: News) {
-        let is_report = matches!(news, News::NodeDevices(_));
         let touched = self.cluster.see(news);
-        if is_report {
-            for (part, turn) in &mut self.open.turns {
-                turn.is_reported |= touched.is_all || touched.parts.contains(part);
-            }
-        }
         self.touch(touched);
     }
 
@@ -114,12 +108,15 @@ impl Turns {
     }
 
     fn touch(&mut self, touched: Touched) {
-        let all = touched.is_all.then(|| self.cluster.names());
-        for part in all.iter().flatten().chain(&touched.parts) {
+        for part in &touched.parts {
             self.queue.touch(part);
-            if let Some(turn) = self.open.turns.get_mut(part) {
-                turn.is_touched = true;
-            }
+        }
+        let all = touched.is_all.then(|| self.cluster.names());
+        for part in all.iter().flatten() {
+            self.queue.touch_later(part);
+        }
+        for (part, turn) in &mut self.open.turns {
+            turn.is_touched |= touched.is_all || touched.parts.contains(part);
         }
     }
 
@@ -140,6 +137,7 @@ impl Turns {
         self.open.lose();
         if leads {
             self.devices.forget_nodes();
+            self.services = Services::default();
         }
         self.all_again_at = leads.then_some(now.instant);
     }
@@ -160,7 +158,7 @@ impl Turns {
             memory.forget_gone(self.cluster.whole());
             self.touch_all();
         }
-        for _ in 0..self.open.places_for_brokers() {
+        for _ in 0..self.open.places_for_admitted() {
             let part = self.crowded_out.pop_front();
             part.into_iter().for_each(|part| self.queue.touch(&part));
         }
@@ -227,10 +225,18 @@ impl Turns {
             Stage::Status => self.plan_status(part, now),
         };
         waits.extend(self.throttle.hold(&mut requests, now.instant));
+        // What else is planned does not wait for a place.
+        if turn.stage.is_admitted() && !requests.is_empty() && self.open.places_for_admitted() == 0
+        {
+            requests.clear();
+            if !self.crowded_out.iter().any(|known| known == part) {
+                self.crowded_out.push_back(part.to_owned());
+            }
+        }
         let coming = requests.iter().filter_map(Request::creates_on);
         turn.coming = coming.cloned().collect();
         turn.queue = requests.into();
-        (turn.sent, turn.is_reported, turn.is_touched) = (0, false, false);
+        turn.sent = 0;
         let at = waits.first().and_then(|wait| now.instant.checked_add(wait));
         turn.wait = turn.wait.into_iter().chain(at).min();
     }
@@ -262,14 +268,7 @@ impl Turns {
         let coming = self.open.turns.values().flat_map(|turn| &turn.coming);
         let coming: Vec<NodeName> = coming.cloned().collect();
         let steady = self.clock.at(now.instant);
-        let (mut actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
-        // The reports are made, and the other stages do not wait for a place.
-        if !actions.is_empty() && self.open.places_for_brokers() == 0 {
-            actions.clear();
-            if !self.crowded_out.iter().any(|known| known == part) {
-                self.crowded_out.push_back(part.to_owned());
-            }
-        }
+        let (actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
         (requests(actions, Request::Broker), waits)
     }
 
@@ -347,6 +346,11 @@ impl Turns {
                 self.devices.settle(action, written, now);
                 if written.tried == Tried::Done {
                     self.notes.extend(nodes::note_of_deletion(world, action));
+                }
+                if let DeviceAction::Delete { key, uid, .. } = action
+                    && matches!(written.tried, Tried::Done | Tried::Gone)
+                {
+                    self.cluster.instance_deleted(key, uid);
                 }
             }
             Request::Service(action) => {

@@ -244,8 +244,7 @@ impl Controller {
                 key,
                 uid,
                 resource_version,
-                orphan_of: _, // Configurations stay
-                why: _,
+                .. // Configurations stay
             } => {
                 let preconditions = Preconditions {
                     uid: Some(uid.clone()),

@@ -26,7 +26,6 @@ use crate::{
     },
 };
 use json_patch::Patch;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -53,6 +52,8 @@ pub(crate) enum Action {
     /// An Instance that no node is left for, or whose Configuration is gone.
     Delete {
         key: InstanceKey,
+        /// Its Configuration, which may be gone.
+        of: ConfigurationKey,
         uid: String,
         resource_version: String,
         /// The Configuration that must be gone.
@@ -139,7 +140,7 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
                 plan.actions.push(Action::Change(Box::new(change)));
             }
             Fate::Ends(end) if end.is_by_time && memory.outage.is_some() => {}
-            Fate::Ends(end) => plan.actions.push(delete(key, &instance.metadata, end)),
+            Fate::Ends(end) => plan.actions.push(delete(key, instance, end)),
             Fate::EndsIn(_) if memory.outage.is_some() => {}
             Fate::EndsIn(left) => {
                 plan.waits.add(left);
@@ -285,9 +286,11 @@ impl Planner<'_> {
     }
 }
 
-fn delete(key: &InstanceKey, metadata: &ObjectMeta, end: End) -> Action {
+fn delete(key: &InstanceKey, instance: &Instance, end: End) -> Action {
+    let metadata = &instance.metadata;
     Action::Delete {
         key: key.clone(),
+        of: instance.spec.configuration_key(&key.namespace),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
         orphan_of: end.orphan_of,

@@ -92,6 +92,8 @@ fn a_report_touches_what_it_says_something_else_of_and_a_new_one_everything() {
     assert_eq!(touched(&world, report(json!([view("cam", true)]))), ["cam"]);
     let moved = json!([view("tv", false), view("cam", false)]);
     assert_eq!(touched(&world, report(moved)), ["tv"]);
+    let unknown = json!([view("cam", false), view("radio", false)]);
+    assert_eq!(touched(&world, report(unknown)), [""; 0]);
     let another = seen::<_, String>(Key::new("", "b"), Some(node_devices("b", json!([]))));
     assert_eq!(touched(&world, another), ["all"]);
 }

@@ -270,6 +270,7 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
         |seconds: i64| configuration("cam", json!({ "spec": { "gracePeriodSeconds": seconds } }));
     let delete = || Action::Delete {
         key: key("cam-1"),
+        of: key("cam"),
         uid: "uid-cam-1".to_owned(),
         resource_version: "1".to_owned(),
         orphan_of: None,

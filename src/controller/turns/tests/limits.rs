@@ -146,3 +146,36 @@ fn a_part_is_planned_once_its_requests_can_be_sent() {
     let sent = controller.sends();
     assert!(!sent.iter().any(is_of("create")), "{sent:?}");
 }
+
+#[test]
+fn services_that_hang_take_no_more_places_than_brokers_and_do_not_wait_for_their_turn() {
+    let mut controller = Controller::new(&[]);
+    for part in ["cam", "radio", "tv", "vcr"] {
+        let mut turn = Turn::new();
+        turn.stage = Stage::Services;
+        turn.open = SIDE_BY_SIDE;
+        controller.turns.open.turns.insert(part.to_owned(), turn);
+    }
+    assert!(controller.turns.open.has_room());
+    assert_eq!(controller.turns.open.places_for_admitted(), 0);
+    let turn = &controller.turns.open.turns["cam"];
+    assert!(turn.is_outdated(true) && !turn.is_outdated(false));
+}
+
+#[test]
+fn what_changes_while_devices_are_written_ends_the_creation_of_brokers_too() {
+    let mut turn = Turn::new();
+    turn.is_touched = true;
+    for stage in [
+        Stage::Devices,
+        Stage::Brokers,
+        Stage::Services,
+        Stage::Status,
+    ] {
+        turn.stage = stage;
+        for (sent, is_outdated) in [(SIDE_BY_SIDE - 1, false), (SIDE_BY_SIDE, true)] {
+            turn.sent = sent;
+            assert_eq!(turn.is_outdated(false), is_outdated, "{stage:?}");
+        }
+    }
+}

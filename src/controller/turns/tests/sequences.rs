@@ -262,6 +262,50 @@ fn creations_end_when_a_node_reports_meanwhile_and_the_others_need_not_wait() {
 }
 
 #[test]
+fn deletions_that_are_not_sent_are_planned_anew_once_something_changes() {
+    let mut controller = Controller::new(&[]);
+    for n in 0..20 {
+        let orphan = json!({ "spec": { "configurationName": "cam", "nodes": ["a"] } });
+        controller.shows(shown(instance(&format!("cam-{n}"), orphan)));
+    }
+    let sent = controller.sends();
+    assert!(sent.iter().all(is_of("delete ")), "{sent:?}");
+    assert_eq!((sent.len(), controller.waiting().len()), (SIDE_BY_SIDE, 20));
+    controller.configures(configuration("cam", json!({})));
+    // The watch is faster than the answer.
+    let Request::Device(DeviceAction::Delete { key: first, .. }) = controller.open[0].1.clone()
+    else {
+        unreachable!("they are deletions")
+    };
+    controller.shows(Change {
+        key: first.clone(),
+        object: None,
+        version: 200,
+    });
+    controller.answers(0, Answer::Written(Written::new(Tried::Done)));
+    assert_eq!(controller.waiting().len(), SIDE_BY_SIDE - 1);
+    let notes: Vec<_> = controller
+        .turns
+        .take_notes()
+        .into_iter()
+        .map(|n| n.text)
+        .collect();
+    let said = format!(
+        "Instance {} is deleted: its Configuration was deleted",
+        first.name
+    );
+    assert_eq!(notes, [said]);
+    // The answer is faster than the watch.
+    let Request::Device(DeviceAction::Delete { key: second, .. }) = controller.open[0].1.clone()
+    else {
+        unreachable!("they are deletions")
+    };
+    controller.answers(0, Answer::Written(Written::new(Tried::Gone)));
+    let second = &controller.turns.world().instances[&second];
+    assert!(second.metadata.deletion_timestamp.is_some());
+}
+
+#[test]
 fn a_heartbeat_of_a_node_plans_nothing_and_a_node_that_goes_plans_every_part() {
     let mut controller = Controller::new(&[("default", "cam"), ("default", "tv")]);
     controller.writes_statuses();
