@@ -25,7 +25,6 @@ lint:
     command -v "${CXX:-c++}" >/dev/null || packages+=(--exclude petiole-fuzz)
     cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
     cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-    cargo clippy --locked --lib --bins --no-default-features --features image -- -D warnings
 
 # The README's test command
 test:
@@ -128,7 +127,7 @@ fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all -C link-arg=-Wl,-O2" 
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:
-    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }} --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=" cargo build --release --locked --package petiole --no-default-features --features image --target {{ arch() }}-unknown-linux-gnu
+    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }} --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=" cargo build --release --locked --package petiole --no-default-features --target {{ arch() }}-unknown-linux-gnu
     .ci/image target/{{ arch() }}-unknown-linux-gnu/release/petiole
 
 # A release in target/release-VERSION, built twice and compared: static programs for amd64 and arm64, image and chart as OCI archives,

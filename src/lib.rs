@@ -62,12 +62,12 @@ pub mod api;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
-#[cfg(feature = "demo")]
+#[cfg(feature = "people")]
 pub mod demo;
 pub mod discovery;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 pub mod inspect;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 pub mod live;
 pub(crate) mod merge;
 pub mod model;
@@ -75,7 +75,7 @@ pub mod own_thread;
 pub mod pace;
 pub mod proto;
 pub mod publish;
-#[cfg(any(feature = "demo", feature = "workstation"))]
+#[cfg(feature = "people")]
 pub mod screen;
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]

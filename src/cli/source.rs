@@ -1,6 +1,5 @@
 //! Defines the flags that name the place whose devices are shown live: a cluster, or this node without one.
 use super::connection::{ConnectionFlags, NamespaceFlags};
-#[cfg(feature = "standalone")]
 use super::node_folders::NodeFolders;
 use crate::{inspect::follow::Scope, live::Source};
 use clap::Args;
@@ -15,17 +14,14 @@ pub(super) struct SourceFlags {
     #[command(flatten)]
     connection: ConnectionFlags,
     /// Show this node, which has a standalone agent, and not a cluster
-    #[cfg(feature = "standalone")]
     #[arg(long, conflicts_with_all = ["namespace", "all_namespaces", "selector", "kubeconfig", "context"])]
     standalone: bool,
-    #[cfg(feature = "standalone")]
     #[command(flatten)]
     folders: NodeFolders,
 }
 
 impl SourceFlags {
     pub(super) async fn source(self) -> anyhow::Result<Source> {
-        #[cfg(feature = "standalone")]
         if self.standalone {
             return Ok(Source::Node {
                 root_dir: self.folders.root_dir,

@@ -1,7 +1,7 @@
 //! Accesses the API server: one client with time limits, watched sets of objects, and Events.
 pub mod changes;
 pub mod events;
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 mod identity;
 mod kept;
 mod keys;
@@ -14,7 +14,7 @@ mod requests;
 pub mod watch;
 mod writes;
 
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 pub use identity::Identity;
 pub use keys::{configuration_key, instance_key, key_of};
 pub use requests::{cannot, code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
@@ -57,7 +57,7 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     of_kubeconfig(config, &timeout)
 }
 
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 fn of_kubeconfig(config: Config, timeout: &TimeoutLayer) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config);
     let builder = builder.context("cannot create the client of the API server")?;
@@ -65,9 +65,9 @@ fn of_kubeconfig(config: Config, timeout: &TimeoutLayer) -> anyhow::Result<Clien
     Ok(builder.with_layer(&writes::CountWrites).build())
 }
 
-#[cfg(not(feature = "kubeconfig"))]
+#[cfg(not(feature = "people"))]
 fn of_kubeconfig(_: Config, _: &TimeoutLayer) -> anyhow::Result<Client> {
-    anyhow::bail!("this build reads no kubeconfig; build with --features kubeconfig")
+    anyhow::bail!("this build reads no kubeconfig; build it with its default features")
 }
 
 /// Returns the request body of a JSON patch that also removes `metadata.managedFields`. The list of who wrote which field is
@@ -81,20 +81,20 @@ pub fn untracked(mut patch: json_patch::Patch) -> Patch<()> {
 }
 
 /// Returns a client with this identity, which flags name.
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 pub async fn client_as(identity: &Identity) -> anyhow::Result<Client> {
     client_of(identity::config(identity).await?)
 }
 
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 async fn config() -> anyhow::Result<Config> {
     identity::config(&Identity::default()).await
 }
 
-#[cfg(not(feature = "kubeconfig"))]
+#[cfg(not(feature = "people"))]
 #[expect(clippy::unused_async, reason = "where there are kubeconfigs it waits")]
 async fn config() -> anyhow::Result<Config> {
     Config::incluster().context(
-        "no API server: a Pod's ServiceAccount cannot be read, and this build reads no kubeconfig; build with --features kubeconfig",
+        "no API server: a Pod's ServiceAccount cannot be read, and this build reads no kubeconfig; build it with its default features",
     )
 }

@@ -1,28 +1,24 @@
 //! Reads what is shown: a cluster by its API server, or one node by the folder of its agent and the socket of its kubelet.
 pub use crate::inspect::follow::Look;
-use crate::inspect::follow::{self, Scope};
-#[cfg(feature = "standalone")]
 use crate::{
     cluster::{configuration_key, instance_key, key_of},
-    inspect::snapshot::Snapshot,
+    inspect::{
+        follow::{self, Scope},
+        snapshot::Snapshot,
+    },
     store::folder,
 };
 use kube::Client;
-#[cfg(feature = "standalone")]
 use petiole_kubelet::client::Client as Kubelet;
-#[cfg(feature = "standalone")]
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::watch;
-#[cfg(feature = "standalone")]
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// The interval of looks at a node. Its folder and its socket cost little.
-#[cfg(feature = "standalone")]
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The place whose devices are shown.
@@ -31,7 +27,6 @@ pub enum Source {
         client: Client,
         scope: Scope,
     },
-    #[cfg(feature = "standalone")]
     Node {
         /// The root folder of the kubelet.
         root_dir: PathBuf,
@@ -48,7 +43,6 @@ impl Source {
                 Some(namespace) => format!("namespace {namespace}"),
                 None => "all namespaces".to_owned(),
             },
-            #[cfg(feature = "standalone")]
             Self::Node { state, .. } => format!("this node ({})", state.display()),
         }
     }
@@ -59,7 +53,6 @@ impl Source {
             Self::Cluster { .. } => {
                 "`petiole why configuration/NAME` says why a Configuration has none.".to_owned()
             }
-            #[cfg(feature = "standalone")]
             Self::Node { state, .. } => format!(
                 "`petiole get configurations --state {}` says what is wrong with a Configuration.",
                 state.display()
@@ -76,7 +69,6 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     match source {
         Source::Cluster { client, scope } => follow::run(client, scope, looks, stop).await,
-        #[cfg(feature = "standalone")]
         Source::Node { root_dir, state } => {
             let kubelet = Kubelet::new(&root_dir);
             let looking = async {
@@ -93,7 +85,6 @@ pub(super) async fn run(
 }
 
 /// Returns the objects of a node. Without an answer of the kubelet the users of the devices are missing.
-#[cfg(feature = "standalone")]
 async fn node(kubelet: &Kubelet, state: &Path) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let configurations = folder::configurations(state)?.into_iter();

@@ -14,7 +14,7 @@ pub(crate) mod values;
 pub use metrics::metrics;
 
 use clap::ValueEnum;
-#[cfg(feature = "terminal")]
+#[cfg(feature = "people")]
 use std::io::IsTerminal as _;
 use std::io::stderr;
 use tracing_subscriber::{
@@ -50,7 +50,7 @@ pub fn start(settings: &Settings) -> anyhow::Result<()> {
     match settings.format {
         LogFormat::Text => {
             let logs = logs.fmt_fields(text::fields());
-            #[cfg(feature = "terminal")]
+            #[cfg(feature = "people")]
             let logs = logs.with_ansi(stderr().is_terminal());
             all.with(logs).init();
         }

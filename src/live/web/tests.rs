@@ -1,4 +1,3 @@
-#![cfg(feature = "standalone")]
 use super::*;
 use crate::api::names;
 use serde_json::json;
