@@ -24,7 +24,7 @@ lint:
     # Its libFuzzer is C++.
     command -v "${CXX:-c++}" >/dev/null || packages+=(--exclude petiole-fuzz)
     cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
-    cargo clippy --locked --lib --bins --no-default-features -- -D warnings
+    cargo clippy --locked --package petiole --lib --bins --no-default-features -- -D warnings
 
 # The README's test command
 test:
@@ -47,7 +47,7 @@ leaks:
     cargo test --locked --test leaks -- --ignored
 
 # Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
-optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1"
+optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-cluster.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1 --config profile.dev.package.petiole-model.opt-level=1 --config profile.dev.package.petiole-telemetry.opt-level=1"
 
 # All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
 properties cases="2000" seed="":

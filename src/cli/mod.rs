@@ -48,6 +48,7 @@ mod why;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};
+use std::io::{IsTerminal as _, stderr};
 
 /// Joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes.
 #[derive(Debug, Parser)]
@@ -184,6 +185,7 @@ impl Cli {
         telemetry::Settings {
             filter: self.log.log.clone().unwrap_or_else(|| usual.to_owned()),
             format: self.log.log_format,
+            colors: cfg!(feature = "people") && stderr().is_terminal(),
         }
     }
 }

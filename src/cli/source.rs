@@ -1,8 +1,9 @@
 //! Defines the flags that name the place whose devices are shown live: a cluster, or this node without one.
 use super::connection::{ConnectionFlags, NamespaceFlags};
 use super::node_folders::NodeFolders;
-use crate::{inspect::follow::Scope, live::Source};
+use crate::store::folder;
 use clap::Args;
+use petiole_people::{inspect::follow::Scope, live::Source};
 
 #[derive(Debug, Args)]
 pub(super) struct SourceFlags {
@@ -26,6 +27,7 @@ impl SourceFlags {
             return Ok(Source::Node {
                 root_dir: self.folders.root_dir,
                 state: self.folders.state,
+                read: |state| Ok((folder::configurations(state)?, folder::instances(state)?)),
             });
         }
         let client = self.connection.client().await?;
