@@ -28,7 +28,7 @@ COPY . .
 # relocations are a megabyte less.
 RUN target="$(uname -m)-unknown-linux-gnu" \
  && RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs" \
-    cargo build --release --locked --package petiole --no-default-features --features image --target "$target" \
+    cargo build --release --locked --package petiole --no-default-features --target "$target" \
  && mv "target/$target/release/petiole" /petiole
 
 FROM base

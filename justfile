@@ -24,8 +24,7 @@ lint:
     # Its libFuzzer is C++.
     command -v "${CXX:-c++}" >/dev/null || packages+=(--exclude petiole-fuzz)
     cargo clippy --locked --all-targets --features petiole/fuzzing "${packages[@]}" -- -D warnings
-    cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-    cargo clippy --locked --lib --bins --no-default-features --features image -- -D warnings
+    cargo clippy --locked --package petiole --lib --bins --no-default-features -- -D warnings
 
 # The README's test command
 test:
@@ -48,7 +47,7 @@ leaks:
     cargo test --locked --test leaks -- --ignored
 
 # Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
-optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1"
+optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-cluster.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1 --config profile.dev.package.petiole-model.opt-level=1 --config profile.dev.package.petiole-telemetry.opt-level=1"
 
 # All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
 properties cases="2000" seed="":
@@ -128,7 +127,7 @@ fold := if arch() == "x86_64" { "-C link-arg=-Wl,--icf=all -C link-arg=-Wl,-O2" 
 
 # The container image, static, as target/image/petiole.tar (localhost/petiole:dev): needs buildah
 image:
-    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }} --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=" cargo build --release --locked --package petiole --no-default-features --features image --target {{ arch() }}-unknown-linux-gnu
+    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs {{ fold }} --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=" cargo build --release --locked --package petiole --no-default-features --target {{ arch() }}-unknown-linux-gnu
     .ci/image target/{{ arch() }}-unknown-linux-gnu/release/petiole
 
 # A release in target/release-VERSION, built twice and compared: static programs for amd64 and arm64, image and chart as OCI archives,

@@ -145,7 +145,6 @@ fn folder_store(criterion: &mut Criterion) {
 }
 
 /// Creates a tree of sysfs with serial adapters, as the kernel does.
-#[cfg(feature = "udev")]
 fn serial_adapters(root: &std::path::Path, count: usize) {
     use std::{fs, os::unix::fs::symlink};
     let class = root.join("sys/class/tty");
@@ -170,7 +169,6 @@ fn serial_adapters(root: &std::path::Path, count: usize) {
 }
 
 /// Measures the time in which an agent finds a thousand devices of its machine. The limit is 0.3 s.
-#[cfg(feature = "udev")]
 fn udev_scan(criterion: &mut Criterion) {
     use petiole::{
         discovery::{
@@ -212,9 +210,6 @@ fn udev_scan(criterion: &mut Criterion) {
         bencher.iter(scan);
     });
 }
-
-#[cfg(not(feature = "udev"))]
-fn udev_scan(_: &mut Criterion) {}
 
 criterion_group!(plans, slot_table, folder_store, udev_scan);
 criterion_main!(plans);

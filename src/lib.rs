@@ -46,42 +46,39 @@
 //! | `handler` | one discovery handler without rights, as a process for the agent of its node | [`discovery`] |
 //! | `get` | prints the Pods and plugins of a running `kubelet`, and the Instances of a standalone agent | `petiole_kubelet`, [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
-//! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `inspect` |
-//! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `live`, `inspect` |
+//! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `petiole_people` |
+//! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `petiole_people` |
 //! | `check` | checks an installation on a cluster: `helm test` | `cli` |
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
-//! What knows nothing of Petiole is in `crates/`: the mDNS querier, the kubelet's APIs with their sockets, and the kubelet.
-//! `petiole-base` has what that kubelet and this package both stand on; here its modules are `crate::files` and so on.
+//! Here are the agent, the controller and discovery, and what only they use. All else is in `crates/`:
+//!
+//! - what knows nothing of Petiole: the mDNS querier, the kubelet's APIs with their sockets, and the kubelet;
+//! - what is below this package: `petiole-model` (the objects and their rules), `petiole-telemetry`, `petiole-cluster` (the client of
+//!   the API server) and `petiole-base` (files, tasks, back-off). Here their modules are `crate::api`, `crate::files` and so on;
+//! - what people look at: `petiole-people`, which knows nothing of this package either.
 //!
 //! [`agent`], [`controller`] and the kubelet never import each other. They communicate over the protocols of Kubernetes. Every
 //! decision is in a file named `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
 pub mod agent;
-pub mod api;
 pub mod cli;
-pub mod cluster;
 pub mod controller;
-#[cfg(feature = "demo")]
+#[cfg(feature = "people")]
 pub mod demo;
 pub mod discovery;
-#[cfg(feature = "workstation")]
-pub mod inspect;
-#[cfg(feature = "workstation")]
-pub mod live;
 pub(crate) mod merge;
-pub mod model;
 pub mod own_thread;
 pub mod pace;
 pub mod proto;
 pub mod publish;
-#[cfg(any(feature = "demo", feature = "workstation"))]
-pub mod screen;
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
 pub mod store;
-pub mod telemetry;
 pub mod tidy;
 
 use petiole_base::{backoff, files, folder_watch, supervisor, yaml};
+pub use petiole_cluster as cluster;
+pub use petiole_model::{api, model};
+pub use petiole_telemetry as telemetry;

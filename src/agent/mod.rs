@@ -10,7 +10,7 @@
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
 //! `configurations` and the discovery sessions run on a thread of their own, all others on the thread that answers the kubelet.
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 mod brokers;
 mod capacity;
 mod configurations;
@@ -79,7 +79,7 @@ pub async fn run(
 }
 
 /// Discovers and writes Instances until `answered` or `shutdown`. It needs no kubelet, and offers nothing.
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 pub async fn look(
     settings: Settings,
     store: Arc<dyn Store>,
@@ -285,12 +285,12 @@ impl Agent {
         if let Some(nodes) = &self.settings.nodes {
             self.spawn_capacity(tasks, nodes);
         }
-        #[cfg(feature = "standalone")]
+        #[cfg(feature = "people")]
         self.spawn_brokers(tasks, thread.runtime());
     }
 
     /// Starts the task that writes static Pods. It reads and parses all of them at each change, so it runs on `thread`.
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     fn spawn_brokers(&self, tasks: &mut Supervisor, thread: &Handle) {
         if let Some(folder) = self.settings.render_brokers.clone() {
             let inputs = brokers::Inputs {

@@ -41,7 +41,7 @@ pub struct Settings {
     /// The largest number of Instances of all Configurations together.
     pub max_instances: usize,
     /// A folder for static Pods: one broker for each Instance.
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     pub render_brokers: Option<PathBuf>,
     /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,
@@ -52,9 +52,9 @@ pub struct Settings {
 impl Settings {
     /// Returns whether this agent writes static Pods of brokers.
     pub(super) fn has_static_pods(&self) -> bool {
-        #[cfg(feature = "standalone")]
+        #[cfg(feature = "people")]
         let has_folder = self.render_brokers.is_some();
-        #[cfg(not(feature = "standalone"))]
+        #[cfg(not(feature = "people"))]
         let has_folder = false;
         has_folder
     }

@@ -1,18 +1,16 @@
 //! Defines the flags of `petiole agent`.
 use super::{scope::ScopeFlags, signals::until_signal};
-#[cfg(feature = "external")]
-use crate::discovery::external::{self, AllowedPath};
-#[cfg(feature = "udev")]
-use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 use crate::store::folder::{self, FolderStore};
 use crate::{
     agent,
     cluster::{self, node::Nodes, property_sources::PropertySources},
     discovery::{
+        external::{self, AllowedPath},
         handlers::{
             self, Allowed,
             cdi::{AllowedKind, Kinds},
+            udev::{AllowedSubsystem, Subsystems},
         },
         session::Handlers,
     },
@@ -43,7 +41,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(15);
 /// The interval of the looks whether it has.
 const LOCK_LOOK: Duration = Duration::from_millis(250);
 /// The advice for a machine without an API server.
-const WITHOUT_CLUSTER: &str = if cfg!(feature = "standalone") {
+const WITHOUT_CLUSTER: &str = if cfg!(feature = "people") {
     "with --standalone no API server is needed"
 } else {
     "this program runs in a Pod of a cluster; `petiole agent` of the release and of the Debian package has --standalone"
@@ -52,7 +50,7 @@ const WITHOUT_CLUSTER: &str = if cfg!(feature = "standalone") {
 #[derive(Debug, Args)]
 pub struct Flags {
     /// Run without a cluster: Configurations and Instances are manifests in folders
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     #[arg(
         long,
         env = "PETIOLE_STANDALONE",
@@ -63,7 +61,7 @@ pub struct Flags {
     #[arg(long, env = "PETIOLE_NODE_NAME")]
     node_name: String,
     /// Without a cluster: folder of Configuration manifests, which is read again at each change
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     #[arg(
         long,
         env = "PETIOLE_CONFIGURATIONS",
@@ -103,7 +101,7 @@ pub struct Flags {
     namespace: Option<String>,
     /// Without a cluster: folder of static Pods that the kubelet reads. The agent writes a broker into it for each
     /// Instance; in a cluster the controller creates brokers
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     #[arg(
         long,
         env = "PETIOLE_RENDER_BROKERS",
@@ -111,7 +109,7 @@ pub struct Flags {
         requires = "standalone"
     )]
     render_brokers: Option<PathBuf>,
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     #[command(flatten)]
     once: super::once::OnceFlags,
     #[command(flatten)]
@@ -135,8 +133,8 @@ pub struct Flags {
     )]
     max_instances: usize,
     /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all
-    #[cfg_attr(feature = "standalone", doc = "[default: none; all with --standalone]")]
-    #[cfg_attr(not(feature = "standalone"), doc = "[default: none]")]
+    #[cfg_attr(feature = "people", doc = "[default: none; all with --standalone]")]
+    #[cfg_attr(not(feature = "people"), doc = "[default: none]")]
     #[arg(
         long,
         env = "PETIOLE_CDI_KINDS",
@@ -146,9 +144,8 @@ pub struct Flags {
     cdi_kinds: Option<Vec<AllowedKind>>,
     /// Subsystems of the kernel, such as `tty` or `video4linux`, whose devices Configurations of udev may offer; `*`
     /// means all
-    #[cfg_attr(feature = "standalone", doc = "[default: none; all with --standalone]")]
-    #[cfg_attr(not(feature = "standalone"), doc = "[default: none]")]
-    #[cfg(feature = "udev")]
+    #[cfg_attr(feature = "people", doc = "[default: none; all with --standalone]")]
+    #[cfg_attr(not(feature = "people"), doc = "[default: none]")]
     #[arg(
         long,
         env = "PETIOLE_UDEV_SUBSYSTEMS",
@@ -158,12 +155,10 @@ pub struct Flags {
     udev_subsystems: Option<Vec<AllowedSubsystem>>,
     /// Folder in which discovery handlers of your own register, as with Akri: `agent-registration.sock` is created there
     /// [default: none; Akri's is /var/lib/akri]
-    #[cfg(feature = "external")]
     #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
     handlers_dir: Option<PathBuf>,
     /// Paths of this node, each with all that is below it, that such handlers may give to containers as mounts and
     /// device nodes
-    #[cfg(feature = "external")]
     #[arg(
         long,
         env = "PETIOLE_HANDLER_HOST_PATHS",
@@ -172,7 +167,6 @@ pub struct Flags {
         default_value = "/dev"
     )]
     handler_host_paths: Vec<AllowedPath>,
-    #[cfg(feature = "external")]
     #[command(flatten)]
     isolation: super::isolation::IsolationFlags,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
@@ -211,7 +205,7 @@ impl Flags {
             resource_name_hold: agent::RESOURCE_NAME_HOLD,
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
-            #[cfg(feature = "standalone")]
+            #[cfg(feature = "people")]
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,
             metrics_address: self.metrics_address,
@@ -220,25 +214,25 @@ impl Flags {
 }
 
 impl Flags {
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     fn is_standalone(&self) -> bool {
         self.standalone
     }
 
     /// Returns whether the agent looks once and ends.
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     pub(super) fn is_once(&self) -> bool {
         self.once.once
     }
 
-    #[cfg(all(feature = "external", not(feature = "standalone")))]
+    #[cfg(not(feature = "people"))]
     #[expect(clippy::unused_self, reason = "the other one reads a flag")]
     fn is_once(&self) -> bool {
         false
     }
 
     /// Every agent of a program without the feature belongs to a cluster.
-    #[cfg(not(feature = "standalone"))]
+    #[cfg(not(feature = "people"))]
     #[expect(clippy::unused_self, reason = "the other one reads a flag")]
     fn is_standalone(&self) -> bool {
         false
@@ -255,7 +249,6 @@ impl Flags {
     }
 
     /// Returns the subsystems whose devices may be offered, by the same rule.
-    #[cfg(feature = "udev")]
     fn udev_subsystems(&self) -> Subsystems {
         match &self.udev_subsystems {
             Some(subsystems) => subsystems.iter().cloned().collect(),
@@ -268,12 +261,10 @@ impl Flags {
         let variables = Variables::allowing(self.allow_variables.clone());
         let allowed = Allowed {
             kinds: self.cdi_kinds(),
-            #[cfg(feature = "udev")]
             subsystems: self.udev_subsystems(),
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         // A look takes no handlers from the agent that runs.
-        #[cfg(feature = "external")]
         if !self.is_once() && (self.handlers_dir.is_some() || self.isolation.is_wanted()) {
             return handlers.with_external(external::Settings {
                 folder: self.handlers_dir.clone(),
@@ -289,7 +280,7 @@ impl Flags {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut settings = flags.settings();
     let handlers = flags.handlers();
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     if flags.is_once() {
         let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
         return Box::pin(look).await;
@@ -327,7 +318,7 @@ async fn locked(state: &Path) -> io::Result<Option<File>> {
 /// Returns the folders of a standalone agent, or else the API server. Its Nodes, Secrets and ConfigMaps are added to the
 /// settings.
 async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<Arc<dyn Store>> {
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     if flags.standalone {
         return Ok(Arc::new(FolderStore::open(folder::Settings {
             node_name: settings.node_name.clone(),

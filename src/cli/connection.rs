@@ -2,25 +2,25 @@
 use crate::cluster;
 use clap::Args;
 use kube::Client;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 use std::ffi::OsString;
-#[cfg(feature = "kubeconfig")]
+#[cfg(feature = "people")]
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct ConnectionFlags {
     /// Kubeconfig file [default: KUBECONFIG, or ~/.kube/config; in a Pod its ServiceAccount]
-    #[cfg(feature = "kubeconfig")]
+    #[cfg(feature = "people")]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig [default: its current context]
-    #[cfg(feature = "kubeconfig")]
+    #[cfg(feature = "people")]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
 impl ConnectionFlags {
-    #[cfg(feature = "kubeconfig")]
+    #[cfg(feature = "people")]
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         let identity = cluster::Identity {
             kubeconfig: self.kubeconfig.clone(),
@@ -30,7 +30,7 @@ impl ConnectionFlags {
     }
 
     /// Returns the same flags for kubectl.
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let kubeconfig = self
             .kubeconfig
@@ -42,14 +42,14 @@ impl ConnectionFlags {
         kubeconfig.chain(context).collect()
     }
 
-    #[cfg(not(feature = "kubeconfig"))]
+    #[cfg(not(feature = "people"))]
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         cluster::client().await
     }
 }
 
 /// The namespaces of a command that reads objects.
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct NamespaceFlags {
     /// Namespace [default: that of the context]
@@ -60,7 +60,7 @@ pub(super) struct NamespaceFlags {
     pub(super) all_namespaces: bool,
 }
 
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 impl NamespaceFlags {
     /// Returns the namespace; `None` means all namespaces.
     pub(super) fn namespace(&self, client: &Client) -> Option<String> {

@@ -5,19 +5,16 @@ use super::{
     signals::until_signal,
     table::{Output, Rows, print, render, table},
 };
-use crate::{
-    api::names,
-    inspect::{
-        devices::{Device, devices},
-        follow::{self, Scope, look},
-        snapshot::Snapshot,
-    },
-    model::printable::printable,
-};
+use crate::{api::names, model::printable::printable};
 use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
+use petiole_people::inspect::{
+    devices::{Device, devices},
+    follow::{self, Scope, look},
+    snapshot::Snapshot,
+};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,

@@ -1,17 +1,15 @@
 //! Runs `petiole discover`: one handler without an agent, a cluster or a kubelet, to try a Configuration.
 mod flags;
 mod input;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod remote;
 mod report;
 
 pub(super) use flags::Flags;
 
-#[cfg(feature = "external")]
-use crate::{discovery::external::ExternalDiscovery, model::device::Scope};
 use crate::{
-    discovery::{Discovery, DiscoveryHandler, handlers},
-    model::device::{DeviceSet, HandlerTrouble},
+    discovery::{Discovery, DiscoveryHandler, external::ExternalDiscovery, handlers},
+    model::device::{DeviceSet, HandlerTrouble, Scope},
 };
 use anyhow::{Context as _, bail};
 use flags::Output;
@@ -26,7 +24,7 @@ use tokio::{net::unix::pipe, sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     if let Some(node) = &flags.node {
         return Box::pin(remote::run(&flags, node)).await;
     }
@@ -76,7 +74,6 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>> {
-    #[cfg(feature = "external")]
     if let Some(endpoint) = flags.endpoint.clone() {
         let scope = if flags.shared {
             Scope::Shared

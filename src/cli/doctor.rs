@@ -11,10 +11,6 @@ use crate::{
         self,
         parts::{DaemonSetPart, DeploymentPart},
     },
-    inspect::{
-        doctor::{Check, Facts, Granted, Level, Right, checks},
-        read,
-    },
     model::{
         printable::printable,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -31,6 +27,10 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Resource,
     api::{ListParams, PostParams},
+};
+use petiole_people::inspect::{
+    doctor::{Check, Facts, Granted, Level, Right, checks},
+    read,
 };
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeSet, fmt::Debug};

@@ -1,10 +1,11 @@
 //! Runs `petiole handler`: one built-in discovery handler as a process of its own.
 use super::signals::until_signal;
-#[cfg(feature = "udev")]
-use crate::discovery::handlers::udev::{AllowedSubsystem, Subsystems};
 use crate::discovery::{
     external::process,
-    handlers::{self, Allowed},
+    handlers::{
+        self, Allowed,
+        udev::{AllowedSubsystem, Subsystems},
+    },
 };
 use anyhow::Context as _;
 use clap::Args;
@@ -28,7 +29,6 @@ pub struct Flags {
     #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
     handlers_dir: Option<PathBuf>,
     /// Subsystems whose devices udev may offer, as for the agent
-    #[cfg(feature = "udev")]
     #[arg(
         long,
         env = "PETIOLE_UDEV_SUBSYSTEMS",
@@ -41,7 +41,6 @@ pub struct Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let allowed = Allowed {
-        #[cfg(feature = "udev")]
         subsystems: Subsystems::from_iter(flags.udev_subsystems),
         ..Allowed::ALL
     };
@@ -63,7 +62,6 @@ mod tests {
         for (name, is_taken) in [
             ("zeroconf", true),
             ("debugEcho", true),
-            #[cfg(feature = "udev")]
             ("udev", true),
             ("cdi", false),
         ] {

@@ -4,52 +4,51 @@
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
 mod check;
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 mod colors;
 mod connection;
 mod controller;
 mod crds;
-#[cfg(feature = "demo")]
+#[cfg(feature = "people")]
 mod demo;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod devices;
 mod discover;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod doctor;
 mod duration;
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 mod get;
-#[cfg(feature = "external")]
 mod handler;
-#[cfg(feature = "external")]
 mod isolation;
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 mod kubelet;
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 mod node_folders;
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 mod once;
 mod open_files;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod plugin;
 mod scope;
-#[cfg(feature = "shell")]
+#[cfg(feature = "people")]
 mod shell;
 mod signals;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod source;
 mod table;
 mod tidy;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod top;
 mod uninstall;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod web;
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 mod why;
 
 use crate::telemetry::{self, LogFormat};
 use clap::{Args, Parser, Subcommand};
+use std::io::{IsTerminal as _, stderr};
 
 /// Joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes.
 #[derive(Debug, Parser)]
@@ -68,42 +67,41 @@ pub enum Command {
     /// Manage a cluster: brokers, Services, lost nodes, status
     Controller(controller::Flags),
     /// Run a kubelet's device manager, without a cluster and without containers
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     Kubelet(kubelet::Flags),
     /// Show a device from discovery to its container on this machine; needs no cluster and no root
-    #[cfg(feature = "demo")]
+    #[cfg(feature = "people")]
     Demo(demo::Flags),
     /// Run one discovery handler and print the devices that it finds
     Discover(discover::Flags),
     /// Run one discovery handler as a process of its own, without rights, for the agent of this node
-    #[cfg(feature = "external")]
     Handler(handler::Flags),
     /// Print what runs here without a cluster, as kubectl does: Pods, plugins and node of a `petiole kubelet`,
     /// Instances of a standalone agent
-    #[cfg(feature = "standalone")]
+    #[cfg(feature = "people")]
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
     /// Print a script that completes commands and flags: petiole completions bash >/etc/bash_completion.d/petiole
-    #[cfg(feature = "shell")]
+    #[cfg(feature = "people")]
     Completions(shell::CompletionsFlags),
     /// Print the man page, or write the pages of all subcommands
-    #[cfg(feature = "shell")]
+    #[cfg(feature = "people")]
     Man(shell::ManFlags),
     /// List the devices of a cluster: where they are, who uses them, and whether they are there
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     Devices(devices::Flags),
     /// Show the devices of a cluster, or of a node without one, live on the terminal
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     Top(top::Flags),
     /// Serve the devices of a cluster, or of a node without one, as a web page that changes by itself
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     Web(web::Flags),
     /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     Why(why::Flags),
     /// Look at an installation as a whole: definitions, rights, versions, nodes, leftovers
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     Doctor(doctor::Flags),
     /// Check an installation on a cluster: definitions, agents, controller
     Check(check::Flags),
@@ -133,7 +131,7 @@ struct LogFlags {
 
 impl Cli {
     /// Parses the arguments of this process. Returns `None` if kubectl asked for completions, which are printed then.
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     pub fn from_process() -> anyhow::Result<Option<Self>> {
         use clap::{CommandFactory as _, FromArgMatches as _};
         let mut arguments = std::env::args_os();
@@ -154,7 +152,7 @@ impl Cli {
     }
 
     /// Parses the arguments of this process.
-    #[cfg(not(feature = "workstation"))]
+    #[cfg(not(feature = "people"))]
     pub fn from_process() -> anyhow::Result<Option<Self>> {
         Ok(Some(Self::parse()))
     }
@@ -162,32 +160,32 @@ impl Cli {
     pub fn telemetry(&self) -> telemetry::Settings {
         let usual = match self.command {
             // It prints the problems itself.
-            #[cfg(feature = "standalone")]
+            #[cfg(feature = "people")]
             Command::Agent(ref flags) if flags.is_once() => "error",
             Command::Agent(_) | Command::Controller(_) => "info",
-            #[cfg(feature = "external")]
             Command::Handler(_) => "info",
-            #[cfg(feature = "standalone")]
+            #[cfg(feature = "people")]
             Command::Kubelet(_) => "info",
-            #[cfg(feature = "standalone")]
+            #[cfg(feature = "people")]
             Command::Get(_) => "warn",
-            #[cfg(feature = "shell")]
+            #[cfg(feature = "people")]
             Command::Completions(_) | Command::Man(_) => "warn",
             Command::Discover(ref flags) => flags.log(),
             Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
                 "warn"
             }
-            #[cfg(feature = "workstation")]
+            #[cfg(feature = "people")]
             Command::Devices(_) | Command::Why(_) | Command::Doctor(_) | Command::Web(_) => "warn",
             // A line on stderr would spoil the screen.
-            #[cfg(feature = "workstation")]
+            #[cfg(feature = "people")]
             Command::Top(_) => "off",
-            #[cfg(feature = "demo")]
+            #[cfg(feature = "people")]
             Command::Demo(_) => "off",
         };
         telemetry::Settings {
             filter: self.log.log.clone().unwrap_or_else(|| usual.to_owned()),
             format: self.log.log_format,
+            colors: cfg!(feature = "people") && stderr().is_terminal(),
         }
     }
 }
@@ -198,29 +196,28 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Agent(flags) => agent::run(*flags).await,
         Command::Controller(flags) => controller::run(flags).await,
-        #[cfg(feature = "standalone")]
+        #[cfg(feature = "people")]
         Command::Kubelet(flags) => kubelet::run(flags).await,
-        #[cfg(feature = "demo")]
+        #[cfg(feature = "people")]
         Command::Demo(flags) => demo::run(flags).await,
         Command::Discover(flags) => discover::run(flags).await,
-        #[cfg(feature = "external")]
         Command::Handler(flags) => handler::run(flags).await,
-        #[cfg(feature = "standalone")]
+        #[cfg(feature = "people")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
-        #[cfg(feature = "shell")]
+        #[cfg(feature = "people")]
         Command::Completions(flags) => shell::completions(&flags),
-        #[cfg(feature = "shell")]
+        #[cfg(feature = "people")]
         Command::Man(flags) => shell::man(&flags),
-        #[cfg(feature = "workstation")]
+        #[cfg(feature = "people")]
         Command::Devices(flags) => devices::run(flags).await,
-        #[cfg(feature = "workstation")]
+        #[cfg(feature = "people")]
         Command::Top(flags) => top::run(flags).await,
-        #[cfg(feature = "workstation")]
+        #[cfg(feature = "people")]
         Command::Web(flags) => web::run(flags).await,
-        #[cfg(feature = "workstation")]
+        #[cfg(feature = "people")]
         Command::Why(flags) => why::run(flags).await,
-        #[cfg(feature = "workstation")]
+        #[cfg(feature = "people")]
         Command::Doctor(flags) => doctor::run(flags).await,
         Command::Check(flags) => check::run(flags).await,
         Command::Tidy(flags) => tidy::run(flags).await,

@@ -1,9 +1,9 @@
 //! Defines the flags that name the place whose devices are shown live: a cluster, or this node without one.
 use super::connection::{ConnectionFlags, NamespaceFlags};
-#[cfg(feature = "standalone")]
 use super::node_folders::NodeFolders;
-use crate::{inspect::follow::Scope, live::Source};
+use crate::store::folder;
 use clap::Args;
+use petiole_people::{inspect::follow::Scope, live::Source};
 
 #[derive(Debug, Args)]
 pub(super) struct SourceFlags {
@@ -15,21 +15,19 @@ pub(super) struct SourceFlags {
     #[command(flatten)]
     connection: ConnectionFlags,
     /// Show this node, which has a standalone agent, and not a cluster
-    #[cfg(feature = "standalone")]
     #[arg(long, conflicts_with_all = ["namespace", "all_namespaces", "selector", "kubeconfig", "context"])]
     standalone: bool,
-    #[cfg(feature = "standalone")]
     #[command(flatten)]
     folders: NodeFolders,
 }
 
 impl SourceFlags {
     pub(super) async fn source(self) -> anyhow::Result<Source> {
-        #[cfg(feature = "standalone")]
         if self.standalone {
             return Ok(Source::Node {
                 root_dir: self.folders.root_dir,
                 state: self.folders.state,
+                read: |state| Ok((folder::configurations(state)?, folder::instances(state)?)),
             });
         }
         let client = self.connection.client().await?;

@@ -1,8 +1,8 @@
 //! Prints objects as kubectl does: as a table, as JSON or as YAML.
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 use super::colors;
 use crate::model::printable::printable;
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 use clap::ValueEnum;
 use std::io::Write as _;
 use tabwriter::TabWriter;
@@ -23,7 +23,7 @@ pub(super) fn table(rows: &Rows) -> anyhow::Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     Table,
@@ -35,7 +35,7 @@ pub(super) enum Output {
 }
 
 /// Returns the text of an object, for the standard output. `rows` and `names` are asked for only if they are printed.
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 pub(super) fn render<T: serde::Serialize>(
     output: Output,
     object: &T,
@@ -52,7 +52,7 @@ pub(super) fn render<T: serde::Serialize>(
 }
 
 /// Writes to stdout. A reader such as `head` may have closed its end.
-#[cfg(any(feature = "standalone", feature = "workstation"))]
+#[cfg(feature = "people")]
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),

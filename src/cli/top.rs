@@ -1,8 +1,8 @@
 //! Defines the flags of `petiole top`.
 use super::{signals::until_signal, source::SourceFlags};
-use crate::live::terminal;
 use anyhow::bail;
 use clap::Args;
+use petiole_people::live::terminal;
 use std::io::{IsTerminal as _, stdout};
 
 /// Shows the devices live: where they are, who uses their slots, whether they are there, and what changes.

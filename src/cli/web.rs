@@ -1,8 +1,8 @@
 //! Defines the flags of `petiole web`.
 use super::{signals::until_signal, source::SourceFlags, table::print};
-use crate::live::web;
 use anyhow::Context as _;
 use clap::Args;
+use petiole_people::live::web;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 

@@ -4,18 +4,16 @@ use super::{
     devices::incomplete,
     table::print,
 };
-use crate::{
-    inspect::{
-        read,
-        snapshot::Snapshot,
-        why::{Target, explain},
-        workloads::{self, Workload, WorkloadKind},
-    },
-    model::names::{Key, ObjectKey},
-};
+use crate::model::names::{Key, ObjectKey};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use petiole_people::inspect::{
+    read,
+    snapshot::Snapshot,
+    why::{Target, explain},
+    workloads::{self, Workload, WorkloadKind},
+};
 
 /// Says in a few sentences what a Pod, an Instance or a Configuration lacks, and which command to run next.
 ///

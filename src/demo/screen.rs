@@ -1,6 +1,6 @@
 //! Draws the live view: tables of a snapshot and a list of events. It decides nothing.
 use super::{publisher::Service, snapshot::Snapshot, state::TimedEvent, table};
-use crate::screen::{Content, draw_table, titled};
+use petiole_people::screen::{Content, draw_table, titled};
 use ratatui::{
     Frame,
     crossterm::event::KeyCode,

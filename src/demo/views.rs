@@ -3,7 +3,7 @@ use super::{
     screen::{self, Key, View},
     state::Demo,
 };
-use crate::screen::{Screen, keys};
+use petiole_people::screen::{Screen, keys};
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 

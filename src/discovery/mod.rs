@@ -3,7 +3,6 @@
 //! A [`DiscoveryHandler`] turns a Configuration's `discoveryDetails` into a [`Discovery`]; a running discovery
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
-#[cfg(feature = "external")]
 pub mod external;
 pub mod handlers;
 pub mod plan;

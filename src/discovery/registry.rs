@@ -1,5 +1,4 @@
 //! The discovery handlers that an agent has: those built in, and those in other processes.
-#[cfg(feature = "external")]
 use super::external::{self, External};
 use super::{DetailsError, Discovery, DiscoveryHandler, Reads, plan::SessionSpec};
 use crate::model::{
@@ -13,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 pub struct Handlers {
     by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
     /// The handlers in other processes.
-    #[cfg(feature = "external")]
     external: Option<External>,
     variables: Variables,
 }
@@ -25,7 +23,6 @@ impl Handlers {
     pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
         Self {
             by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
-            #[cfg(feature = "external")]
             external: None,
             variables: Variables::default(),
         }
@@ -42,12 +39,10 @@ impl Handlers {
     /// Passes on the ids of all devices that have an Instance.
     pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
         self.by_name.values().for_each(|h| h.prefer(devices));
-        #[cfg(feature = "external")]
         self.external.iter().for_each(|e| e.prefer(devices));
     }
 
     /// Lets handlers in other processes register. They cannot have the name of another one, unless that one is isolated.
-    #[cfg(feature = "external")]
     pub fn with_external(self, settings: external::Settings) -> Self {
         let built_in = self.by_name.values();
         let built_in = built_in.map(|handler| (handler.name().to_owned(), handler.usual_scope()));
@@ -60,7 +55,6 @@ impl Handlers {
 
     /// Serves the socket on which handlers register, if there is one, until `shutdown`.
     pub async fn serve(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        #[cfg(feature = "external")]
         if let Some(external) = &self.external {
             return external.run(shutdown).await;
         }
@@ -76,7 +70,6 @@ impl Handlers {
 
     /// The handlers that have registered.
     pub fn registered(&self) -> Registered {
-        #[cfg(feature = "external")]
         if let Some(external) = &self.external {
             return external.names();
         }
@@ -84,12 +77,7 @@ impl Handlers {
     }
 
     /// Waits until other handlers are registered than `before`.
-    #[cfg_attr(
-        not(feature = "external"),
-        expect(unused_variables, reason = "nothing registers in this build")
-    )]
     pub async fn registered_other_than(&self, before: &Registered) {
-        #[cfg(feature = "external")]
         if let Some(external) = &self.external {
             return external.changed(before).await;
         }
@@ -100,7 +88,6 @@ impl Handlers {
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
         if let Some(handler) = self.by_name.get(spec.handler.as_str()) {
             let prepared = handler.prepare_with(&spec.details, &spec.properties);
-            #[cfg(feature = "external")]
             if let Some(external) = &self.external
                 && external.isolates(&spec.handler)
             {
@@ -113,7 +100,6 @@ impl Handlers {
             }
             return Some(prepared);
         }
-        #[cfg(feature = "external")]
         if let Some(external) = &self.external {
             return Some(Ok(Box::new(external.prepare(spec, None)?)));
         }

@@ -11,7 +11,7 @@
 //! | `change.rs`, `status.rs` | which nodes an Instance names, and what it says |
 //! | `end.rs` | when it is deleted |
 //! | `alone.rs` | all that, for a node without a cluster |
-#[cfg(any(test, feature = "standalone"))]
+#[cfg(any(test, feature = "people"))]
 pub(crate) mod alone;
 mod change;
 mod create;

@@ -3,7 +3,7 @@ use super::reports::NodeReports;
 use crate::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
-        instance::{HEALTHY, InstanceSpec, InstanceStatus, NodeHealth, UNHEALTHY},
+        instance::{HEALTHY, InstanceSpec, InstanceStatus, NodeHealth, UNHEALTHY, is_seen},
         reason::Reason,
     },
     model::{slot::holders, typed_names::NodeName},
@@ -54,12 +54,6 @@ pub(crate) fn exceptions(
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     entries
-}
-
-/// Returns whether a node of an Instance sees the device. It does if the status says nothing else.
-pub(crate) fn is_seen(status: &InstanceStatus, node: &str) -> bool {
-    let mut entries = status.nodes.iter();
-    entries.all(|entry| entry.name != node || entry.health == HEALTHY)
 }
 
 /// Returns `status` with conditions that describe its nodes. Devices that have always been healthy get no conditions.

@@ -4,10 +4,10 @@
 //! whole sets over a `watch`; when a write returns, the sets already include it.
 #[cfg(test)]
 mod fixtures;
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 pub mod folder;
 pub mod kubernetes;
-#[cfg(any(test, feature = "standalone"))]
+#[cfg(any(test, feature = "people"))]
 pub mod manifest;
 pub(crate) mod news;
 pub mod plan;

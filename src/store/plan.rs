@@ -7,7 +7,7 @@ use crate::{
 
 /// Returns an Instance of an earlier run in a folder, whose only node is `node`. If it has another name, the node was
 /// renamed.
-#[cfg(any(test, feature = "standalone"))]
+#[cfg(any(test, feature = "people"))]
 pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     let mut instance = instance.clone();
     let is_others = |usage: &str| {

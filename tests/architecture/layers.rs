@@ -2,7 +2,8 @@
 use crate::source::{CodePath, Source, production_sources};
 
 /// The layers from the root to the leaves. A module imports from later lines, never from its own or an earlier one: agent,
-/// controller and kubelet communicate over their sockets only. The kubelet is a crate.
+/// controller and kubelet communicate over their sockets only. The kubelet is a crate, and so are the modules that the crates
+/// petiole-model and petiole-people have.
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
@@ -14,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
 ];
 /// Modules with effects for every layer above the pure ones, each with the modules that it may import. Those without a file in
-/// `src` are of petiole-base.
+/// `src` are crates, or of petiole-base.
 const BASE: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("cluster", &["backoff", "model", "telemetry"]),
@@ -48,6 +49,7 @@ const EFFECTS: &[&str] = &[
     "notify",
     "petiole_base::files",
     "petiole_base::folder_watch",
+    "petiole_cluster",
     "petiole_kubelet_api::uds",
     "petiole_mdns::Mdns",
     "std::env",
@@ -65,6 +67,7 @@ const EFFECTS: &[&str] = &[
 const VALUES_AMONG_EFFECTS: &[&str] = &[
     "crate::cluster::parts",
     "fastrand::Rng",
+    "petiole_cluster::parts",
     "std::io::Error",
     "std::io::ErrorKind",
     "tokio::time::Instant",
@@ -107,14 +110,20 @@ fn may_import(module: &str, target: &str) -> bool {
     }
 }
 
-/// Returns the path of an item as this package names it: `main.rs` is another crate and names ours, and two crates are
-/// layers too.
+/// Returns the path of an item as the map names it: `main.rs` is another crate and names ours, and some modules are crates.
 fn own_path(path: &str) -> Option<&str> {
-    let roots = ["crate::", "petiole::", "petiole_base::"];
+    let roots = [
+        "crate::",
+        "petiole::",
+        "petiole_base::",
+        "petiole_model::",
+        "petiole_people::",
+    ];
     let within = roots.into_iter().find_map(|root| path.strip_prefix(root));
     within.or_else(|| {
-        path.strip_prefix("petiole_")
-            .filter(|path| is_in(path, "kubelet"))
+        let path = path.strip_prefix("petiole_")?;
+        let crates = ["cluster", "kubelet", "telemetry"];
+        crates.iter().any(|name| is_in(path, name)).then_some(path)
     })
 }
 
@@ -145,12 +154,13 @@ fn unused_permissions(sources: &[Source]) -> Vec<String> {
 fn faults(source: &Source) -> Vec<String> {
     let module = source.module();
     let mut faults = vec![];
-    if source.is_ours() && layer(module).is_none() && base(module).is_none() {
+    if source.is_mapped() && layer(module).is_none() && base(module).is_none() {
         let message = "is on no line of LAYERS or BASE in tests/architecture: give it a place";
         faults.push(format!("{}: {module} {message}", source.whole_path()));
     }
     for CodePath { offset, path } in source.paths() {
-        let target = target_module(&path).filter(|_| source.is_ours());
+        let is_within = source.crate_module().is_some() && path.starts_with("crate::");
+        let target = target_module(&path).filter(|_| source.is_mapped() && !is_within);
         if let Some(target) = target.filter(|target| !may_import(module, target)) {
             faults.push(format!("{}: {module} imports {target}", source.at(offset)));
         }

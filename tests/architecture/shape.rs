@@ -13,7 +13,7 @@ const PARAMETERS_MAX: usize = 5;
 /// Files that are still longer.
 const LONG_FILES: &[&str] = &[
     "crates/petiole-kubelet/tests/support/fake_plugin.rs",
-    "src/model/slot_table/tests.rs",
+    "crates/petiole-model/src/model/slot_table/tests.rs",
     "tests/simulation/api_server.rs",
     "tests/simulation/controller.rs",
     "tests/simulation/faults.rs",

@@ -6,6 +6,13 @@ use std::{
 
 /// The sources of the package `petiole`.
 const SRC: &str = "src";
+/// The crates that are on the module map beside that package. Their folders are modules of the map, as those of `src` are.
+const MAPPED: &[&str] = &["crates/petiole-model/src", "crates/petiole-people/src"];
+/// Crates that are one module of the map each.
+const MODULES: &[(&str, &str)] = &[
+    ("crates/petiole-cluster/src", "cluster"),
+    ("crates/petiole-telemetry/src", "telemetry"),
+];
 
 /// One source file.
 pub(crate) struct Source {
@@ -62,9 +69,21 @@ impl Source {
         format!("{}/{}", self.root, self.path)
     }
 
+    /// Returns whether it is on the module map.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_ours() || MAPPED.contains(&self.root.as_str()) || self.crate_module().is_some()
+    }
+
+    /// Returns the module of the map that its whole crate is.
+    pub(crate) fn crate_module(&self) -> Option<&'static str> {
+        let found = MODULES.iter().find(|(root, _)| *root == self.root);
+        found.map(|(_, module)| *module)
+    }
+
     /// Returns the top-level module.
     pub(crate) fn module(&self) -> &str {
-        self.path.split('/').next().unwrap().trim_end_matches(".rs")
+        let folder = || self.path.split('/').next().unwrap().trim_end_matches(".rs");
+        self.crate_module().unwrap_or_else(folder)
     }
 
     /// Returns the path of the module that this file defines, such as `agent/slots`.

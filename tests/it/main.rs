@@ -10,11 +10,9 @@ mod cdi_handler;
 mod chart_renders;
 mod debian_package;
 mod examples_parse;
-#[cfg(feature = "external")]
 mod external_handlers;
 mod install_owner;
 mod install_release;
-#[cfg(feature = "external")]
 mod isolated_handlers;
 mod kubectl_plugin;
 mod kubelet_process;

@@ -1,5 +1,5 @@
 //! Tests the demo as its user starts it: the whole scenario, and services of other programs in it.
-#![cfg(feature = "demo")]
+#![cfg(feature = "people")]
 #![allow(
     clippy::disallowed_types,
     reason = "it watches another process, in real time"

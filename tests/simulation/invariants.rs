@@ -13,8 +13,11 @@
 //!   exist only if their slots are held. No write is pending.
 use super::{World, devices::Thing};
 use crate::{
-    api::{condition::Condition, instance::Instance, names},
-    merge::status::is_seen,
+    api::{
+        condition::Condition,
+        instance::{Instance, is_seen},
+        names,
+    },
     model::{
         device::Scope,
         slot::{SlotId, SlotOwner},

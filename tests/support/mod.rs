@@ -6,7 +6,6 @@ pub mod fake_kubelet;
 pub mod fake_nodes;
 #[path = "../../crates/petiole-kubelet/tests/support/fake_plugin.rs"]
 pub mod fake_plugin;
-#[cfg(feature = "external")]
 pub mod foreign_handler;
 #[path = "../../crates/petiole-mdns/tests/support/publisher.rs"]
 pub mod mdns_publisher;

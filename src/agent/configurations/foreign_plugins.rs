@@ -150,7 +150,7 @@ mod tests {
             resource_name_hold: Duration::from_secs(30),
             max_configurations: 0,
             max_instances: 0,
-            #[cfg(feature = "standalone")]
+            #[cfg(feature = "people")]
             render_brokers: None,
             http_address: None,
             metrics_address: None,

@@ -17,7 +17,6 @@ fn kinds(flags: &[&str]) -> Kinds {
     agent(flags).cdi_kinds()
 }
 
-#[cfg(feature = "udev")]
 #[test]
 fn no_subsystem_is_allowed_in_a_cluster_unless_it_is_named() {
     use super::Subsystems;
@@ -37,20 +36,19 @@ fn no_kind_of_cdi_device_is_allowed_in_a_cluster_unless_it_is_named() {
     assert_eq!(kinds(&["--cdi-kinds", "*"]), Kinds::All);
 }
 
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 #[test]
 fn a_standalone_agent_allows_all_devices_unless_some_are_named() {
     assert_eq!(kinds(&["--standalone"]), Kinds::All);
     let named = Kinds::Only(BTreeSet::from(["a.b/c".parse().unwrap()]));
     assert_eq!(kinds(&["--standalone", "--cdi-kinds", "a.b/c"]), named);
-    #[cfg(feature = "udev")]
     assert_eq!(
         agent(&["--standalone"]).udev_subsystems(),
         super::Subsystems::All
     );
 }
 
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 #[test]
 fn a_standalone_agent_has_no_pod() {
     let agent = ["petiole", "agent", "--node-name", "box"];
@@ -62,7 +60,7 @@ fn a_standalone_agent_has_no_pod() {
     assert!(refused.contains("--pod-name"), "{refused}");
 }
 
-#[cfg(feature = "standalone")]
+#[cfg(feature = "people")]
 #[test]
 fn brokers_are_rendered_without_a_cluster_only() {
     let parsed = |standalone: &[&str]| {

@@ -1,9 +1,7 @@
 //! Defines the flags of `petiole discover`.
-#[cfg(feature = "workstation")]
+#[cfg(feature = "people")]
 use crate::cli::connection::ConnectionFlags;
-use crate::cli::duration::duration;
-#[cfg(feature = "external")]
-use crate::discovery::external::Endpoint;
+use crate::{cli::duration::duration, discovery::external::Endpoint};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -27,19 +25,16 @@ pub struct Flags {
     pub(super) handler: String,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
-    #[cfg(feature = "external")]
     #[arg(long, value_name = "ENDPOINT")]
     pub(super) endpoint: Option<Endpoint>,
     /// All nodes find the same devices (only with --endpoint), so that the names of Instances do not contain the node
-    #[cfg(feature = "external")]
     #[arg(long, requires = "endpoint")]
     pub(super) shared: bool,
     /// Run the handler in the agent's Pod on this node of a cluster, by `kubectl exec`
-    #[cfg(feature = "workstation")]
-    #[arg(short, long, value_name = "NAME")]
-    #[cfg_attr(feature = "external", arg(conflicts_with = "endpoint"))]
+    #[cfg(feature = "people")]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "endpoint")]
     pub(super) node: Option<String>,
-    #[cfg(feature = "workstation")]
+    #[cfg(feature = "people")]
     #[command(flatten)]
     pub(super) connection: ConnectionFlags,
     /// File with `discoveryDetails` or with a whole Configuration; - is stdin

@@ -1,11 +1,12 @@
 //! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An
 //! isolated handler has a Pod of its own.
 use super::{flags::Flags, input};
-use crate::{cluster, inspect::snapshot::Snapshot, model::names::ObjectKey};
+use crate::{cluster, model::names::ObjectKey};
 use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::ListParams};
+use petiole_people::inspect::snapshot::Snapshot;
 use std::process::Stdio;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 

@@ -14,14 +14,14 @@ use crate::{
     api::{
         broker::{self, SpecError, Subject, Wanted},
         configuration::Configuration,
-        instance::Instance,
+        instance::{Instance, is_seen},
         names,
     },
     controller::{
         queue::Waits,
         world::{BrokerJob, BrokerPod, World},
     },
-    merge::{DeviceReports, status::is_seen},
+    merge::DeviceReports,
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,

@@ -17,13 +17,13 @@ use super::absent_node::{
     AbsentNode, LOST_AFTER, Look, Now, Pods, REJOIN_TIME, Wait, Why, object_of,
 };
 use crate::{
-    api::instance::{Instance, InstanceStatus},
+    api::instance::{Instance, InstanceStatus, is_seen},
     controller::{
         clock::elapsed,
         index::part_of,
         world::{NodeState, World},
     },
-    merge::{DeviceReports, status::is_seen},
+    merge::DeviceReports,
     model::{
         instance_name::InstanceKey,
         slot::SlotOwner,

@@ -3,7 +3,6 @@ pub mod cdi;
 pub mod debug_echo;
 mod fields;
 mod matcher;
-#[cfg(feature = "udev")]
 pub mod udev;
 pub mod zeroconf;
 
@@ -15,7 +14,6 @@ pub struct Allowed {
     /// The allowed kinds of CDI device.
     pub kinds: cdi::Kinds,
     /// The allowed subsystems of the kernel.
-    #[cfg(feature = "udev")]
     pub subsystems: udev::Subsystems,
 }
 
@@ -23,19 +21,13 @@ impl Allowed {
     /// Allows everything: for a user who is root of the machine.
     pub const ALL: Self = Self {
         kinds: cdi::Kinds::All,
-        #[cfg(feature = "udev")]
         subsystems: udev::Subsystems::All,
     };
 }
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these.
-pub const ISOLATABLE: [&str; 2 + cfg!(feature = "udev") as usize] = [
-    "zeroconf",
-    "debugEcho",
-    #[cfg(feature = "udev")]
-    "udev",
-];
+pub const ISOLATABLE: [&str; 3] = ["zeroconf", "debugEcho", "udev"];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
@@ -47,7 +39,6 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     vec![
         Box::new(zeroconf::Zeroconf::default()),
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
-        #[cfg(feature = "udev")]
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]

@@ -72,7 +72,6 @@ pub struct TestNode {
     pub devices: Devices,
     pub store: StoreWatch,
     /// The settings for handlers in other processes.
-    #[cfg(feature = "external")]
     pub external: Option<petiole::discovery::external::Settings>,
     /// The store of the running agent.
     folder_store: Option<Arc<FolderStore>>,
@@ -127,7 +126,6 @@ impl TestNode {
             kubelet_settings,
             devices: Devices::default(),
             store: StoreWatch::default(),
-            #[cfg(feature = "external")]
             external: None,
             folder_store: None,
             agent: None,
@@ -170,7 +168,6 @@ impl TestNode {
         // These folders replace those of the machine.
         let cdi: Box<dyn DiscoveryHandler> = Box::new(Cdi::new(self.cdi_folders(), Kinds::All));
         let handlers = Handlers::new(builtin().into_iter().chain([test, cdi]).collect());
-        #[cfg(feature = "external")]
         let handlers = match self.external.clone() {
             Some(external) => handlers.with_external(external),
             None => handlers,

@@ -1,0 +1,123 @@
+//! The values that come into a slot table and out of it. Pure.
+use super::SlotTable;
+use crate::model::{
+    instance_name::{InstanceKey, InstanceName},
+    plugin_name::PluginName,
+    slot::{SlotId, SlotOwner},
+    typed_names::ConfigurationName,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// A resource of ours. It has one device plugin on each node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// `akri.sh/<instance>`: the slots of one device.
+    Instance(InstanceName),
+    /// `akri.sh/<configuration>`: a slot of any device of the Configuration.
+    Configuration(ConfigurationName),
+}
+
+impl Resource {
+    /// Returns the name of its device plugin.
+    pub fn plugin(&self) -> PluginName {
+        match self {
+            Self::Instance(name) => name.into(),
+            Self::Configuration(name) => name.into(),
+        }
+    }
+
+    /// Returns the name of its Instance or Configuration, for messages.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Instance(name) => name,
+            Self::Configuration(name) => name,
+        }
+    }
+}
+
+/// The slots of an Instance as they were last read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedSlots {
+    pub key: InstanceKey,
+    pub precedence: Precedence,
+    pub configuration: ConfigurationName,
+    pub capacity: u32,
+    /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
+    pub is_offered: bool,
+    /// The value of `spec.deviceUsage`.
+    pub usage: BTreeMap<String, String>,
+}
+
+/// The order of Instances of one name: the smallest has the name's resource and slots, and of equal ones the first by
+/// namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Precedence {
+    /// True if no Configuration that applies to this node has the Instance.
+    pub is_stray: bool,
+    /// The creation time of the Instance, in seconds since 1970.
+    pub created: i64,
+}
+
+/// What may list other slots than before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub(super) instances: BTreeSet<InstanceName>,
+    pub(super) configurations: BTreeSet<ConfigurationName>,
+}
+
+impl Touched {
+    /// Adds Instances whose device came or went, and their Configurations.
+    pub fn add<'a>(
+        &mut self,
+        instances: impl IntoIterator<Item = &'a InstanceName>,
+        slots: &SlotTable,
+    ) {
+        for name in instances {
+            (self.configurations).extend(slots.configuration_of(name).cloned());
+            self.instances.insert(name.clone());
+        }
+    }
+
+    pub fn contains(&self, resource: &Resource) -> bool {
+        match resource {
+            Resource::Instance(name) => self.instances.contains(name),
+            Resource::Configuration(name) => self.configurations.contains(name),
+        }
+    }
+}
+
+/// A change of a slot's owner. It is written only if `from` is still the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotChange {
+    pub key: InstanceKey,
+    pub slot: SlotId,
+    pub from: Option<SlotOwner>,
+    pub to: Option<SlotOwner>,
+}
+
+/// A slot this node holds, and the uptime at which the claim was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub key: InstanceKey,
+    pub slot: SlotId,
+    pub owner: SlotOwner,
+    pub answered: Duration,
+}
+
+impl Held {
+    /// Returns the device id of the kubelet.
+    pub fn id(&self) -> String {
+        match &self.owner {
+            SlotOwner::Node(_) => self.slot.to_string(),
+            SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
+            // Akri 0.12 left out the Configuration's name: it is the Instance's name without the digest.
+            SlotOwner::Configuration { slot, .. } => {
+                let configuration = self.slot.instance.configuration();
+                format!("{}-{slot}", configuration.unwrap_or_default())
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+use super::*;
+use k8s_openapi::api::core::v1::Node;
+use petiole_model::model::names::ObjectKey;
+use serde_json::{Value, json};
+
+fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
+    let pod = json!({
+        "metadata": {"labels": {
+            "app.kubernetes.io/component": component, "app.kubernetes.io/version": "1.2.3",
+            "helm.sh/chart": "petiole-1.2.3", // as of an earlier version of the chart
+        }},
+        "spec": {"nodeName": node, "containers": [{"name": component, "image": image}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let key = ObjectKey::new("petiole", format!("{component}-{node}"));
+    (key, serde_json::from_value(pod).unwrap())
+}
+
+fn node_devices(problems: &Value) -> petiole_model::api::node_devices::NodeDevicesSpec {
+    let view = json!({"namespace": "default", "name": "cam", "problems": problems});
+    serde_json::from_value(json!({"configurations": [view]})).unwrap()
+}
+
+fn node(ready: &str) -> Node {
+    let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+    serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap()
+}
+
+fn with_configuration(facts: &mut Facts) {
+    let configuration = json!({
+        "metadata": {"namespace": "default", "name": "cam"},
+        "spec": {"discoveryHandler": {"name": "zeroconf"}},
+    });
+    let key = petiole_model::model::names::Key::new("default", "cam".to_owned());
+    let configuration = serde_json::from_value(configuration).unwrap();
+    facts.snapshot.configurations.insert(key, configuration);
+}
+
+/// An installation on one node without a fault.
+fn well() -> Facts {
+    let policies = [
+        "agent-instances",
+        "agent-reports",
+        "controller",
+        "node-status",
+    ];
+    let policies = policies.map(|policy| format!("leaf-{policy}"));
+    let mut facts = Facts {
+        daemon_sets: Some(1),
+        deployments: Some(1),
+        policies: Some(policies.into()),
+        stale: Some(vec![]),
+        version: "1.2.3".to_owned(),
+        ..Facts::default()
+    };
+    let snapshot = &mut facts.snapshot;
+    snapshot.pods.extend([
+        own("agent", "i:1", "node-1"),
+        own("controller", "i:1", "node-1"),
+    ]);
+    snapshot.nodes.insert("node-1".to_owned(), node("True"));
+    let devices = node_devices(&json!([]));
+    snapshot.node_devices.insert("node-1".to_owned(), devices);
+    facts
+}
+
+/// Returns the lines that are not ok.
+fn troubles(facts: &Facts) -> Vec<(Level, String)> {
+    let checks = checks(facts).into_iter();
+    let troubles = checks.filter(|check| check.level != Level::Ok);
+    troubles.map(|check| (check.level, check.text)).collect()
+}
+
+/// Asserts that there is one trouble, of this level, which says this.
+fn one(change: impl FnOnce(&mut Facts), level: Level, says: &str) {
+    let mut facts = well();
+    change(&mut facts);
+    let troubles = troubles(&facts);
+    let [(its, text)] = troubles.as_slice() else {
+        panic!("{says}: {troubles:?}");
+    };
+    assert!(*its == level && text.contains(says), "{says}: {troubles:?}");
+}
+
+#[test]
+fn an_installation_without_a_fault_is_ok() {
+    assert_eq!(troubles(&well()), []);
+}
+
+#[test]
+fn an_agent_without_a_configuration_for_its_node_needs_no_report() {
+    let mut facts = well();
+    facts.snapshot.node_devices.clear();
+    assert_eq!(troubles(&facts), []);
+    let said = checks(&facts);
+    let is_said = |check: &Check| check.text.contains("no Configuration for this node yet");
+    assert!(said.iter().any(is_said), "{said:?}");
+    with_configuration(&mut facts);
+    for configuration in facts.snapshot.configurations.values_mut() {
+        configuration.spec.node_selector = [("zone".to_owned(), "a".to_owned())].into();
+    }
+    assert_eq!(troubles(&facts), []);
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+fn each_fault_is_one_line_that_says_what_to_do() {
+    let (warn, fail) = (Level::Warn, Level::Fail);
+    one(
+        |f| f.checked = vec![Err("lacks a field".to_owned())],
+        fail,
+        "lacks a field",
+    );
+    one(|f| f.daemon_sets = Some(0), fail, "no DaemonSet of agents");
+    one(
+        |f| f.deployments = Some(0),
+        fail,
+        "no Deployment of controllers",
+    );
+    one(
+        |f| f.daemon_sets = Some(2),
+        fail,
+        "several DaemonSets of agents",
+    );
+    one(
+        |f| f.version = "1.3.0".to_owned(),
+        warn,
+        "is version 1.3.0, and the installation is 1.2.3",
+    );
+    one(
+        |f| f.snapshot.pods.extend([own("controller", "i:2", "node-2")]),
+        warn,
+        "different images (i:1, i:2)",
+    );
+    for (phase, next) in [("Pending", "describe pod"), ("Running", "logs")] {
+        one(
+            |f| {
+                let (_, agent) = f.snapshot.pods.first_entry().unwrap().remove_entry();
+                let mut agent = serde_json::to_value(agent).unwrap();
+                agent["status"] = json!({"phase": phase});
+                let agent = serde_json::from_value(agent).unwrap();
+                let key = ObjectKey::new("petiole", "agent-node-1");
+                f.snapshot.pods.insert(key, agent);
+            },
+            fail,
+            &format!("kubectl -n petiole {next} agent-node-1"),
+        );
+    }
+    one(
+        |f| {
+            f.snapshot.node_devices.clear();
+            with_configuration(f);
+        },
+        fail,
+        "has written no NodeDevices node-1",
+    );
+    one(
+        |f| {
+            drop(
+                f.snapshot
+                    .nodes
+                    .insert("node-1".to_owned(), node("Unknown")),
+            )
+        },
+        fail,
+        "node node-1 is not ready, so its devices cannot be used: kubectl describe node node-1",
+    );
+    one(
+        |f| {
+            f.snapshot.node_devices.clear();
+            with_configuration(f);
+            let (key, mut agent) = own("agent", "i:1", "node-1");
+            let variables = json!([{"name": "PETIOLE_WATCH_NAMESPACES", "value": "cams,doors"}]);
+            let containers = &mut agent.spec.as_mut().unwrap().containers;
+            containers[0].env = serde_json::from_value(variables).unwrap();
+            f.snapshot.pods.insert(key, agent);
+        },
+        warn,
+        "no agent reads (default/cam): agents read cams,doors",
+    );
+    one(
+        |f| drop(f.snapshot.nodes.insert("node-2".to_owned(), node("True"))),
+        warn,
+        "node node-2: no agent",
+    );
+    one(|f| f.policies = None, warn, "cannot be listed");
+    one(
+        |f| f.policies = Some(["leaf-controller".to_owned()].into()),
+        warn,
+        "missing (agent-instances, agent-reports, node-status)",
+    );
+    one(
+        |f| f.stale = Some(vec![("node-1".into(), "akri.sh/a".parse().unwrap())]),
+        warn,
+        "(akri.sh/a): its agent removes them",
+    );
+    one(
+        |f| f.stale = Some(vec![("node-9".into(), "akri.sh/a".parse().unwrap())]),
+        warn,
+        "petiole tidy --wait",
+    );
+    one(
+        |f| f.snapshot.unread = vec!["cannot list nodes".to_owned()],
+        warn,
+        "cannot list nodes",
+    );
+    let problem = json!([{"reason": "UnknownHandler", "message": ""}]);
+    one(
+        |f| {
+            drop(
+                f.snapshot
+                    .node_devices
+                    .insert("node-1".to_owned(), node_devices(&problem)),
+            )
+        },
+        warn,
+        "(UnknownHandler): petiole why -n default configuration/cam",
+    );
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_with_its_place_and_its_command() {
+    let lists = |granted: Granted| Right {
+        verb: "list",
+        resource: "instances.akri.sh".to_owned(),
+        place: " in all namespaces".to_owned(),
+        command: "devices",
+        granted,
+    };
+    let says = |granted: Granted, text: &str| {
+        one(|f| f.rights = vec![lists(granted)], Level::Warn, text);
+    };
+    says(
+        Granted::Nothing,
+        "you may not list instances.akri.sh in all namespaces, which `petiole devices` needs",
+    );
+    says(
+        Granted::In("shop".to_owned()),
+        "you may list instances.akri.sh in the namespace shop only, to which `petiole devices` is limited",
+    );
+    let watches = Right {
+        verb: "watch",
+        command: "top",
+        ..lists(Granted::Nothing)
+    };
+    one(
+        |f| f.rights = vec![watches],
+        Level::Warn,
+        "you may not watch instances.akri.sh in all namespaces, so `petiole top` looks every 10 s",
+    );
+    let mut facts = well();
+    facts.rights = vec![lists(Granted::Whole)];
+    assert_eq!(troubles(&facts), []);
+}
+
+#[test]
+fn each_kind_is_counted_for_itself() {
+    let mut facts = well();
+    (facts.daemon_sets, facts.deployments) = (Some(2), Some(0));
+    let troubles = troubles(&facts);
+    let [(Level::Fail, several), (Level::Fail, none)] = troubles.as_slice() else {
+        panic!("{troubles:?}");
+    };
+    assert!(several.starts_with("there are several DaemonSets of agents"));
+    assert!(none.starts_with("there is no Deployment of controllers"));
+}
+
+#[test]
+fn nothing_is_said_of_what_was_not_read() {
+    let mut facts = well();
+    facts.stale = None;
+    assert!(
+        checks(&facts)
+            .iter()
+            .all(|check| !check.text.contains("capacity entries"))
+    );
+    let mut facts = well();
+    facts.snapshot.pods.clear();
+    facts.snapshot.hidden.pods = true;
+    assert_eq!(troubles(&facts), []);
+    let mut facts = well();
+    facts.snapshot.node_devices.clear();
+    facts.snapshot.hidden.node_devices = true;
+    assert_eq!(troubles(&facts), []);
+}
+
+#[test]
+fn an_agent_that_is_not_ready_fails() {
+    let not_ready = |facts: &mut Facts| {
+        let agent = facts.snapshot.pods.values_mut().next().unwrap();
+        agent.status = None;
+    };
+    one(
+        not_ready,
+        Level::Fail,
+        "kubectl -n petiole logs agent-node-1",
+    );
+}
+
+#[test]
+fn devices_of_namespaces_that_cannot_be_read_are_not_counted_as_all() {
+    let mut facts = well();
+    facts.snapshot.hidden.objects = true;
+    let says =
+        |facts: &Facts, text: &str| checks(facts).iter().any(|check| check.text.ends_with(text));
+    assert!(says(
+        &facts,
+        "1 Configurations, 0 devices offered that you may read"
+    ));
+    facts.snapshot.node_devices.clear();
+    assert!(says(
+        &facts,
+        "no Configuration that you may read for this node yet"
+    ));
+}

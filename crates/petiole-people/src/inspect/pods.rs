@@ -1,0 +1,142 @@
+//! Reads what Pods ask for and how they are. Pure.
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use petiole_base::quantity::count;
+use petiole_model::model::{names::ObjectKey, resource_name::ResourceName};
+use std::collections::BTreeMap;
+
+/// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run
+/// beside the containers and beside the init containers after them. Other init containers run before the containers, one
+/// after the other, so the larger number counts.
+pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<ResourceName, u64> {
+    let Some(spec) = &pod.spec else {
+        return BTreeMap::new();
+    };
+    let mut together: BTreeMap<ResourceName, u64> = BTreeMap::new();
+    for (resource, n) in spec.containers.iter().flat_map(of_container) {
+        *together.entry(resource).or_default() += n;
+    }
+    let mut sidecars: BTreeMap<ResourceName, u64> = BTreeMap::new();
+    let mut before: BTreeMap<ResourceName, u64> = BTreeMap::new();
+    for container in spec.init_containers.iter().flatten() {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        for (resource, n) in of_container(container) {
+            let beside = sidecars.entry(resource.clone()).or_default();
+            if is_sidecar {
+                *beside += n;
+                *together.entry(resource).or_default() += n;
+            } else {
+                let most = before.entry(resource).or_default();
+                *most = (*most).max(*beside + n);
+            }
+        }
+    }
+    for (resource, n) in before {
+        let most = together.entry(resource).or_default();
+        *most = n.max(*most);
+    }
+    together
+}
+
+fn of_container(container: &Container) -> impl Iterator<Item = (ResourceName, u64)> {
+    let limits = container
+        .resources
+        .iter()
+        .flat_map(|r| r.limits.iter().flatten());
+    let extended = limits.filter(|(name, _)| !name.contains("kubernetes.io"));
+    extended.filter_map(|(name, Quantity(amount))| Some((name.parse().ok()?, count(amount)?)))
+}
+
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.as_ref()?.node_name.as_deref();
+    node.filter(|node| !node.is_empty())
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    phase.unwrap_or("Unknown")
+}
+
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Returns the states of all containers, of init containers first.
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|s| s.init_container_statuses.as_ref());
+    let main = status.and_then(|s| s.container_statuses.as_ref());
+    init.into_iter().chain(main).flatten()
+}
+
+/// Returns the command that shows why a Pod is not ready. A Pod has no log before a container of it was started.
+pub(crate) fn inspection(ObjectKey { namespace, name }: &ObjectKey, pod: &Pod) -> String {
+    match phase(pod) {
+        "Pending" => format!("kubectl -n {namespace} describe pod {name}"),
+        _ => format!("kubectl -n {namespace} logs {name}"),
+    }
+}
+
+pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {
+    pod.metadata.labels.as_ref()?.get(key)
+}
+
+/// Returns the value of a variable that the Pod's spec gives to a container.
+pub(crate) fn environment<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut variables = containers.flat_map(|container| container.env.iter().flatten());
+    let variable = variables.find(|variable| variable.name == name)?;
+    variable.value.as_deref()
+}
+
+/// Returns the image of the first container.
+pub(crate) fn image_of(pod: &Pod) -> &str {
+    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    let image = container.and_then(|container| container.image.as_deref());
+    image.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn asked(init: &Value) -> u64 {
+        let limits = |n: u8| json!({"limits": {"akri.sh/cam": n.to_string()}});
+        let init = init.as_array().unwrap().iter().map(|container| {
+            let n = u8::try_from(container[1].as_u64().unwrap()).unwrap();
+            json!({"name": "init", "restartPolicy": container[0], "resources": limits(n)})
+        });
+        let pod = json!({"spec": {
+            "initContainers": init.collect::<Vec<_>>(),
+            "containers": [{"name": "main", "resources": limits(2)}],
+        }});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        extended_requests(&pod)["akri.sh/cam"]
+    }
+
+    #[test]
+    fn a_sidecar_adds_to_the_containers_and_to_the_init_containers_after_it() {
+        for (init, expected) in [
+            (json!([]), 2),
+            (json!([[null, 1]]), 2),
+            (json!([[null, 3], [null, 1]]), 3),
+            (json!([["Always", 1]]), 3),
+            (json!([["Always", 2], [null, 3]]), 5),
+            (json!([[null, 3], ["Always", 2]]), 4),
+        ] {
+            assert_eq!(asked(&init), expected, "{init}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Reads the objects of a cluster. What the caller may not read is noted, and the rest is used.
+use super::{
+    pods::{extended_requests, label},
+    snapshot::{COMPONENT, Snapshot},
+};
+use anyhow::bail;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Event, Node, Pod},
+};
+use kube::{Api, Client, Resource, api::ListParams};
+use petiole_cluster::{instance_key, key_of, watch::Read};
+use petiole_model::{
+    api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices},
+    model::{
+        instance_name::InstanceKey,
+        names::{Key, ObjectKey},
+    },
+};
+use serde::de::DeserializeOwned;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+};
+
+/// Returns everything that explains the objects of a namespace. Devices and their users can be in any namespace.
+pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
+    let mut snapshot = match objects(client, None).await {
+        Ok(snapshot) => snapshot,
+        // The namespace itself can be readable where the others are not.
+        Err(e) => {
+            let mut snapshot = objects(client, Some(namespace)).await?;
+            let unread = format!("{e:#}, so objects of other namespaces are not known");
+            snapshot.unread.push(unread);
+            snapshot.hidden.objects = true;
+            snapshot
+        }
+    };
+    let what =
+        "so not all Pods that hold a slot are known, and whether Petiole's own Pods run is not";
+    pods(client, Some(namespace), what, &mut snapshot).await;
+    let unread = &mut snapshot.unread;
+    let nodes = petiole_cluster::list_all::<Node>(&Api::all(client.clone())).await;
+    let nodes = noted(
+        nodes,
+        "list nodes",
+        "so which of them are ready, cordoned or tainted is not known",
+        unread,
+    );
+    snapshot.hidden.nodes = nodes.is_none();
+    snapshot.nodes = (nodes.into_iter().flatten())
+        .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
+        .collect();
+    let node_devices = petiole_cluster::list_all::<NodeDevices>(&Api::all(client.clone())).await;
+    let node_devices = noted(
+        node_devices,
+        "list nodedevices.akri.sh",
+        "so which nodes have looked for devices is not known",
+        unread,
+    );
+    snapshot.hidden.node_devices = node_devices.is_none();
+    snapshot.node_devices = (node_devices.into_iter().flatten())
+        .map(|devices| (devices.metadata.name.unwrap_or_default(), devices.spec))
+        .collect();
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let warnings = ListParams::default().fields("type=Warning");
+    let events = events.list(&warnings).await.map(|list| list.items);
+    let list = format!("list events {}", place(Some(namespace)));
+    let what = "so refused brokers and Services may not be known";
+    snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
+    snapshot
+        .events
+        .sort_by_key(|event| event.metadata.creation_timestamp.clone());
+    Ok(snapshot)
+}
+
+/// Returns the devices of a namespace, or of all, and who may use them.
+pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result<Snapshot> {
+    let mut snapshot = objects(client, namespace).await?;
+    let what = "so not all Pods that hold a slot are known";
+    pods(client, namespace, what, &mut snapshot).await;
+    Ok(snapshot)
+}
+
+/// Returns the Configurations and the Instances of a namespace, or of all.
+async fn objects(client: &Client, namespace: Option<&str>) -> anyhow::Result<Snapshot> {
+    let mut unread = vec![];
+    Ok(Snapshot {
+        configurations: readable(client, namespace, &mut unread).await?,
+        instances: readable(client, namespace, &mut unread).await?,
+        unread,
+        ..Snapshot::default()
+    })
+}
+
+/// Adds the Pods of all namespaces or, if they cannot be read, those of one. `unknown` says what is not known without them.
+async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot: &mut Snapshot) {
+    let mut pods = petiole_cluster::list_all::<Pod>(&Api::all(client.clone())).await;
+    let mut list = format!("list pods {}", place(None));
+    snapshot.hidden.pods = pods.is_err();
+    snapshot.hidden.own_pods = pods.is_err();
+    if let (Err(e), Some(namespace)) = (&pods, namespace) {
+        let own = petiole_cluster::list_all(&Api::namespaced(client.clone(), namespace)).await;
+        snapshot.hidden.own_pods = own.is_err();
+        match own {
+            Ok(_) => {
+                (snapshot.unread).push(format!("{}, {unknown}", petiole_cluster::cannot(&list, e)))
+            }
+            Err(_) => list = format!("list pods {}", place(Some(namespace))),
+        }
+        pods = own;
+    }
+    let pods = noted(pods, &list, unknown, &mut snapshot.unread);
+    let pods = pods.into_iter().flatten().filter(is_of_interest);
+    snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+    if snapshot.has_assumed_prefixes() {
+        let prefix = snapshot.prefixes().first().to_string();
+        let unread = format!(
+            "no Pod of an agent can be read, so resources are assumed to have the prefix {prefix}"
+        );
+        snapshot.unread.push(unread);
+    }
+}
+
+/// Returns the words for a namespace, or for all.
+fn place(namespace: Option<&str>) -> String {
+    namespace.map_or_else(
+        || "in all namespaces".to_owned(),
+        |namespace| format!("in the namespace {namespace}"),
+    )
+}
+
+/// Returns the same, with the Instances that have these labels only.
+pub async fn devices_with(
+    client: &Client,
+    namespace: Option<&str>,
+    selector: Option<&str>,
+) -> anyhow::Result<Snapshot> {
+    let mut snapshot = devices(client, namespace).await?;
+    if let Some(selector) = selector {
+        let api: Api<Instance> = match namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
+        let params = ListParams::default().labels(selector);
+        let chosen = match api.list_metadata(&params).await {
+            Ok(list) => list.items,
+            Err(e) => {
+                let list = format!("list instances.akri.sh with -l {selector}");
+                bail!(petiole_cluster::cannot(&list, &e))
+            }
+        };
+        let chosen: BTreeSet<InstanceKey> = chosen
+            .iter()
+            .map(|object| instance_key(&object.metadata))
+            .collect();
+        snapshot.instances.retain(|key, _| chosen.contains(key));
+    }
+    Ok(snapshot)
+}
+
+/// Returns one Pod, which may ask for no device, or why it cannot be read.
+pub async fn pod(client: &Client, key: &ObjectKey) -> Result<Option<Pod>, String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    let pod = pods.get_opt(&key.name).await;
+    pod.map_err(|e| {
+        let get = format!("get pods {}", place(Some(&key.namespace)));
+        petiole_cluster::cannot(&get, &e)
+    })
+}
+
+fn is_of_interest(pod: &Pod) -> bool {
+    !extended_requests(pod).is_empty()
+        || label(pod, INSTANCE_LABEL).is_some()
+        || label(pod, COMPONENT).is_some()
+}
+
+/// Returns the objects of one of our kinds. Without the kind there is no Petiole.
+async fn readable<Name, K>(
+    client: &Client,
+    namespace: Option<&str>,
+    unread: &mut Vec<String>,
+) -> anyhow::Result<BTreeMap<Key<Name>, K>>
+where
+    Name: From<String> + Ord,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api: Api<Read<K>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let kind = K::plural(&());
+    let objects = match petiole_cluster::list_all(&api).await {
+        Ok(objects) => objects,
+        Err(e) if petiole_cluster::is_not_found(&e) => bail!(
+            "this cluster does not know {kind}.akri.sh: is Petiole installed on it? `petiole doctor` says more"
+        ),
+        Err(e) => {
+            let list = format!("list {kind}.akri.sh {}", place(namespace));
+            bail!(petiole_cluster::cannot(&list, &e))
+        }
+    };
+    let mut found = BTreeMap::new();
+    for object in objects {
+        let key = key_of(object.meta());
+        match object.0 {
+            Ok(object) => drop(found.insert(key.typed(), object)),
+            Err(e) => unread.push(format!(
+                "{} {key} is not readable: {}",
+                K::kind(&()),
+                e.error
+            )),
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the list. Notes why there is none, and what is not known without it.
+fn noted<T>(
+    list: kube::Result<Vec<T>>,
+    action: &str,
+    unknown: &str,
+    unread: &mut Vec<String>,
+) -> Option<Vec<T>> {
+    let note =
+        |e: &kube::Error| unread.push(format!("{}, {unknown}", petiole_cluster::cannot(action, e)));
+    list.inspect_err(note).ok()
+}

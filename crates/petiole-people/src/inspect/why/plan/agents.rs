@@ -1,0 +1,56 @@
+//! Decides whether Petiole itself runs where it is needed. Pure.
+use super::super::finding::{Cause, Finding, sentence};
+use crate::inspect::{
+    nodes::is_lost,
+    pods::{containers, inspection, is_ready, phase},
+    snapshot::Snapshot,
+};
+use petiole_model::model::waiting::NO_IMAGE;
+
+/// The command whose output has the node selector of the agents, and the Events of Pods that could not be created.
+pub(super) const DAEMON_SETS: &str =
+    "kubectl describe daemonsets -A -l app.kubernetes.io/component=agent";
+
+/// Returns what is wrong with the agent of a node.
+pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> {
+    if is_lost(snapshot, node) {
+        let text = format!("Node {node} is not ready, so nothing is known of its devices.");
+        let finding = Finding::new(Cause::NodeNotReady, text);
+        return Some(finding.then(format!("kubectl describe node {node}")));
+    }
+    let Some((key, pod)) = snapshot.agent_on(node) else {
+        if snapshot.hidden.pods {
+            return None;
+        }
+        let text = format!("No agent runs on node {node}, so the node offers no device.");
+        return Some(Finding::new(Cause::AgentMissing, text).then(DAEMON_SETS));
+    };
+    if is_ready(pod) {
+        return None;
+    }
+    let waiting = containers(pod).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        Some(waiting.reason.clone().unwrap_or_default())
+    });
+    let state = waiting.unwrap_or_else(|| phase(pod).to_owned());
+    let why = if NO_IMAGE.contains(&state.as_str()) {
+        "check the image of the chart (image.repository, image.tag), and whether the node may pull it."
+    } else if phase(pod) == "Pending" {
+        "its Events say what it waits for."
+    } else {
+        "its log says what it waits for."
+    };
+    let text = format!("The agent of node {node} is not ready (Pod {key}: {state}): {why}");
+    Some(Finding::new(Cause::AgentNotReady, text).then(inspection(key, pod)))
+}
+
+/// Returns what is wrong with the controller.
+pub(super) fn controller_trouble(snapshot: &Snapshot) -> Option<Finding> {
+    let mut controllers = snapshot.own_pods("controller");
+    if controllers.any(|(_, pod)| is_ready(pod)) || snapshot.hidden.pods {
+        return None;
+    }
+    let text = "No controller is ready: nobody writes the status of Configurations, and nobody creates brokers and the Instances of new devices.";
+    let next = "kubectl get pods -A -l app.kubernetes.io/component=controller";
+    Some(Finding::new(Cause::ControllerMissing, sentence(text)).then(next))
+}

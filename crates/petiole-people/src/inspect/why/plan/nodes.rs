@@ -1,0 +1,149 @@
+//! Decides what keeps a Pod from a node that has its device. Pure.
+use super::{
+    super::finding::{Cause, Finding},
+    agents::agent_trouble,
+};
+use crate::inspect::{
+    nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot,
+};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use petiole_base::quantity::count;
+use petiole_model::{
+    api::names::UNSCHEDULABLE,
+    model::{
+        names::ObjectKey,
+        resource_name::ResourceName,
+        scheduling::{self, has_affinity, is_tolerated, missing_label},
+    },
+};
+use serde_json::Value;
+
+/// The request of a Pod for a resource.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) resource: &'a ResourceName,
+    pub(super) amount: u64,
+}
+
+/// Returns what keeps the Pod from a node that sees a device with a free slot.
+pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
+    let Some(node) = snapshot.nodes.get(name) else {
+        if snapshot.hidden.nodes {
+            return agent_trouble(snapshot, name);
+        }
+        let text = format!("Node {name}, which has the device, does not exist any more.");
+        return Some(Finding::new(Cause::NodeNotReady, text));
+    };
+    if !is_node_ready(node) {
+        let text = format!("Node {name}, which has the device, is not ready.");
+        let finding = Finding::new(Cause::NodeNotReady, text);
+        return Some(finding.then(format!("kubectl describe node {name}")));
+    }
+    let spec = node.spec.clone().unwrap_or_default();
+    let is_cordoned = spec.unschedulable == Some(true);
+    let mut taints = spec.taints.unwrap_or_default();
+    if is_cordoned {
+        taints.insert(0, cordon());
+    }
+    if let Some(taint) = untolerated(request.pod, &taints) {
+        if is_cordoned && taint.key == UNSCHEDULABLE {
+            let text =
+                format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
+            let finding = Finding::new(Cause::NodeCordoned, text);
+            return Some(finding.then(format!("kubectl uncordon {name}")));
+        }
+        let value = taint.value.as_ref().map(|value| format!("={value}"));
+        let taint = format!(
+            "{}{}:{}",
+            taint.key,
+            value.unwrap_or_default(),
+            taint.effect
+        );
+        let text = format!(
+            "Node {name}, which has the device, has the taint {taint}, and the Pod does not tolerate it. Give the Pod a toleration, or remove the taint."
+        );
+        let finding = Finding::new(Cause::NodeTainted, text);
+        return Some(finding.then(format!("kubectl taint node {name} {taint}-")));
+    }
+    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, name, node, request))
+}
+
+/// Compares what the node has with what its Pods ask for.
+fn resource_trouble(
+    snapshot: &Snapshot,
+    name: &str,
+    node: &Node,
+    Request {
+        resource, amount, ..
+    }: Request<'_>,
+) -> Option<Finding> {
+    let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+    let allocatable = allocatable.and_then(|all| count(&all.get(resource.as_str())?.0));
+    let log = snapshot
+        .agent_on(name)
+        .map(|(agent, _)| format!("kubectl -n {} logs {}", agent.namespace, agent.name));
+    let log = log.unwrap_or_default();
+    let Some(allocatable) = allocatable else {
+        let text = format!(
+            "Node {name} sees the device and does not list {resource}: the device plugin of its agent is not registered with the kubelet. After a restart of the kubelet this takes some seconds."
+        );
+        return Some(Finding::new(Cause::NotRegistered, text).then(log));
+    };
+    if allocatable < amount {
+        let text = format!(
+            "Node {name} sees the device with a free slot and lists {resource}: {allocatable}. The agent and the kubelet bring this up to date within half a minute; if it stays, read the log of the agent."
+        );
+        return Some(Finding::new(Cause::CapacityStale, text).then(log));
+    }
+    let here: Vec<&ObjectKey> = asking(snapshot, name, resource).collect();
+    let asked = here.iter().filter_map(|key| {
+        let pod = snapshot.pods.get(*key)?;
+        extended_requests(pod).remove(resource)
+    });
+    let asked: u64 = asked.sum();
+    if asked + amount <= allocatable {
+        return None;
+    }
+    let pods: Vec<String> = here.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
+        pods.join(", ")
+    );
+    Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
+}
+
+/// Returns the taint of a cordoned node. The scheduler treats `spec.unschedulable` like it, also where the taint is missing.
+fn cordon() -> Taint {
+    Taint {
+        key: UNSCHEDULABLE.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }
+}
+
+fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
+    let spec = spec_of(pod);
+    let keeps_away = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    let mut taints = taints.iter().filter(keeps_away);
+    taints.find(|taint| {
+        let taint = scheduling::Taint {
+            key: &taint.key,
+            value: taint.value.as_deref().unwrap_or_default(),
+            effect: &taint.effect,
+        };
+        !is_tolerated(&spec, taint)
+    })
+}
+
+/// Returns whether the node selector and the required affinity of a Pod match a Node.
+pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
+    let spec = spec_of(pod);
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    missing_label(&spec, &labels).is_none() && has_affinity(&spec, name, &labels)
+}
+
+fn spec_of(pod: &Pod) -> Value {
+    serde_json::to_value(&pod.spec).unwrap_or_default()
+}

@@ -1,0 +1,314 @@
+//! Decides why a Pod does not get a resource. Pure.
+use super::{
+    super::finding::{Cause, Finding, first_of},
+    device::{gone, seen_by, taken},
+    nodes::{Request, allows, blocker},
+    problems::{no_device, not_looked_for, problem},
+};
+use crate::inspect::{
+    slots::free,
+    snapshot::{Owner, Snapshot},
+    workloads::deployment_of,
+};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    jiff::Timestamp,
+};
+use petiole_model::{
+    api::{instance::Instance, names},
+    model::{instance_name::InstanceKey, resource_name::ResourceName},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most nodes and devices whose troubles are reported.
+const TROUBLES_MAX: usize = 3;
+/// The name of nodes whose troubles are not reported.
+const NODES: &str = "nodes that have the device and cannot take the Pod";
+/// The most letters by which a name may differ from the one that was meant.
+const TYPOS_MAX: usize = 3;
+
+type Devices<'a> = Vec<(&'a InstanceKey, &'a Instance)>;
+
+/// Returns what keeps a Pod from a resource. Nothing does if a node has the device, a free slot, and no reason to refuse the Pod.
+pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp) -> Vec<Finding> {
+    match snapshot.owner_of(request.resource) {
+        None => vec![unknown(snapshot, request)],
+        Some(Owner::Instance(key)) => {
+            let instance = &snapshot.instances[&key];
+            of_devices(snapshot, request, vec![(&key, instance)], now)
+        }
+        Some(Owner::Configuration(key)) => {
+            let configuration = &snapshot.configurations[&key];
+            let problem = problem(snapshot, &key, configuration);
+            let devices: Devices<'_> = snapshot.instances_of(&key).collect();
+            if devices.is_empty() {
+                return vec![problem.unwrap_or_else(|| no_device(snapshot, &key, configuration))];
+            }
+            let mut findings = of_devices(snapshot, request, devices, now);
+            findings.extend(problem);
+            findings
+        }
+    }
+}
+
+/// Returns what is said of a resource that no Configuration and no Instance has.
+fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
+    let offered = snapshot.resources();
+    let name = resource.last_segment();
+    let of_device = name
+        .rsplit_once('-')
+        .filter(|(_, digest)| digest.len() >= 6 && digest.bytes().all(|b| b.is_ascii_hexdigit()));
+    let configuration = of_device.and_then(|(configuration, _)| {
+        let mut known = snapshot.configurations.iter();
+        known.find(|(key, _)| key.name == configuration)
+    });
+    if let Some((key, configuration)) = configuration {
+        let any = snapshot.configuration_resource(key, configuration);
+        let text = format!(
+            "The Pod asks for {resource}: Configuration {key} exists, and it has no Instance of that name. The device is gone for longer than its grace period, or never was there. Ask for {any} to get any of its devices."
+        );
+        let next = format!("kubectl -n {} get instances", key.namespace);
+        return Finding::new(Cause::InstanceDeleted, text).then(next);
+    }
+    let readable = snapshot.readable_objects();
+    let text = format!(
+        "The Pod asks for {resource}, and no Configuration or Instance{readable} offers that."
+    );
+    let nearest = offered
+        .keys()
+        .map(|known| (distance(known, resource), known))
+        .filter(|(distance, known)| {
+            let has_its_name = known.last_segment() == name;
+            *distance <= TYPOS_MAX || has_its_name
+        })
+        .min();
+    if snapshot.hidden.objects {
+        let similar = match nearest {
+            Some((_, nearest)) => format!("; or {nearest} was meant, which has a similar name"),
+            None => String::new(),
+        };
+        let text = format!("{text} One of another namespace may{similar}.");
+        return Finding::new(Cause::UnknownResource, text);
+    }
+    let text = match nearest {
+        Some((_, nearest)) => format!(
+            "{text} The nearest name is {nearest}: correct the limits where the Pod is described, because those of a Pod cannot be changed."
+        ),
+        None if offered.is_empty() => format!("{text} There are no Configurations: create one."),
+        None => format!("{text} These are offered: {}.", list(&offered)),
+    };
+    Finding::new(Cause::UnknownResource, text).then(described_in(pod))
+}
+
+/// Returns the command that changes the description of a Pod, or makes place for a corrected one.
+fn described_in(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let Some(owner) = pod.metadata.owner_references.iter().flatten().next() else {
+        return format!("kubectl -n {namespace} delete pod {name}");
+    };
+    match deployment_of(pod, owner) {
+        Some(deployment) => format!("kubectl -n {namespace} edit deployment {deployment}"),
+        None => format!(
+            "kubectl -n {namespace} edit {} {}",
+            owner.kind.to_lowercase(),
+            owner.name
+        ),
+    }
+}
+
+fn list(offered: &BTreeMap<ResourceName, Owner>) -> String {
+    const MAX: usize = 5;
+    let is_configuration = |owner: &Owner| matches!(owner, Owner::Configuration(_));
+    let names = offered.iter().filter(|(_, owner)| is_configuration(owner));
+    let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+    match names.len() > MAX {
+        true => format!("{} and {} more", names[..MAX].join(", "), names.len() - MAX),
+        false => names.join(", "),
+    }
+}
+
+/// Returns how many letters have to be added, removed or replaced to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn of_devices(
+    snapshot: &Snapshot,
+    request: Request<'_>,
+    devices: Devices<'_>,
+    now: Timestamp,
+) -> Vec<Finding> {
+    if !snapshot.nodes.is_empty()
+        && !(snapshot.nodes.values()).any(|node| allows(request.pod, node))
+    {
+        let text = "The node selector or the affinity of the Pod matches no Node.";
+        let finding = Finding::new(Cause::NoNodeMatches, text);
+        return vec![finding.then("kubectl get nodes --show-labels")];
+    }
+    let is_there = |device: &&(&InstanceKey, &Instance)| !seen_by(device.1).is_empty();
+    let there: Devices<'_> = devices.iter().filter(is_there).copied().collect();
+    if there.is_empty() {
+        let gone = devices
+            .iter()
+            .filter_map(|(key, instance)| gone(snapshot, key, instance, now));
+        return first_of(gone, TROUBLES_MAX, "devices that are not available");
+    }
+    if let Some(finding) = too_many(snapshot, request, &there) {
+        return vec![finding];
+    }
+    let with_free: Devices<'_> = (there.iter())
+        .filter(|(_, instance)| free(instance) > 0)
+        .copied()
+        .collect();
+    let free = can_be_had(snapshot, request, &with_free);
+    if (free as u64) < request.amount.max(1) {
+        return vec![taken(snapshot, request, &there, free)];
+    }
+    on_nodes(snapshot, request, &with_free)
+}
+
+/// Returns how many of a resource are free: slots of a device, or devices of a Configuration.
+fn can_be_had(snapshot: &Snapshot, request: Request<'_>, with_free: &Devices<'_>) -> usize {
+    match with_free.as_slice() {
+        [(key, instance)] if snapshot.instance_resource(key) == *request.resource => free(instance),
+        devices => devices.len(),
+    }
+}
+
+/// A Configuration's resource gives a container one slot of as many devices as it asks for.
+fn too_many(
+    snapshot: &Snapshot,
+    Request {
+        resource, amount, ..
+    }: Request<'_>,
+    there: &Devices<'_>,
+) -> Option<Finding> {
+    let (first, instance) = there.first()?;
+    let is_one = snapshot.instance_resource(first) == *resource;
+    let (has, what) = match is_one {
+        true => (
+            u64::try_from(instance.spec.capacity).unwrap_or_default(),
+            "slots",
+        ),
+        false => (there.len() as u64, "devices"),
+    };
+    (amount > has).then(|| {
+        let text = format!(
+            "The Pod asks for {amount} of {resource}, and there are {has} {what}. Ask for fewer."
+        );
+        Finding::new(Cause::TooManyRequested, text)
+    })
+}
+
+fn on_nodes(
+    snapshot: &Snapshot,
+    request: Request<'_>,
+    devices: &[(&InstanceKey, &Instance)],
+) -> Vec<Finding> {
+    let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
+    let allowed: BTreeMap<&String, &Node> = (snapshot.nodes.iter())
+        .filter(|(_, node)| allows(request.pod, node))
+        .collect();
+    // A node that was deleted has no labels to compare.
+    let reachable: Vec<&String> = (seen.iter())
+        .filter(|node| allowed.contains_key(node) || !snapshot.nodes.contains_key(*node))
+        .collect();
+    if reachable.is_empty() {
+        let excluded = allowed
+            .keys()
+            .map(|node| not_seen_on(snapshot, node, devices));
+        return first_of(excluded, TROUBLES_MAX, "nodes without the device");
+    }
+    let mut findings = vec![];
+    for node in reachable {
+        match blocker(snapshot, node, request) {
+            Some(finding) => findings.push(finding),
+            None => return vec![],
+        }
+    }
+    first_of(findings, TROUBLES_MAX, NODES)
+}
+
+/// Returns why a node that the Pod may run on does not have the device.
+fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Instance)]) -> Finding {
+    let configuration =
+        (devices.first()).and_then(|(key, instance)| snapshot.configuration_of(key, instance));
+    if let Some((key, configuration)) = &configuration
+        && let Some(finding) = not_looked_for(snapshot, key, configuration, node)
+    {
+        return finding;
+    }
+    let ids: Vec<&String> = (devices.iter())
+        .filter_map(|(_, instance)| {
+            instance
+                .metadata
+                .annotations
+                .as_ref()?
+                .get(names::DEVICE_ID)
+        })
+        .collect();
+    let views = snapshot.node_devices.get(node).into_iter();
+    let mut views = views.flat_map(|devices| &devices.configurations);
+    let sees = views.any(|view| {
+        let its = configuration
+            .as_ref()
+            .is_some_and(|(key, _)| view.namespace == key.namespace && view.name == key.name);
+        let mut seen = view.devices.iter().filter(|seen| seen.is_healthy());
+        its && seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
+    });
+    let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
+    let seen = seen.into_iter().collect::<Vec<_>>().join(", ");
+    if sees
+        && let Some((key, its)) = &configuration
+        && let Some(most) = its.spec.max_nodes
+    {
+        let text = format!(
+            "The Pod may run on node {node}, which sees the device and does not offer it: spec.maxNodes of Configuration {key} is {most}, and {seen} offers it. Let the Pod run there, or raise maxNodes."
+        );
+        let next = format!(
+            "kubectl -n {} edit configuration {}",
+            key.namespace, key.name
+        );
+        return Finding::new(Cause::MaxNodes, text).then(next);
+    }
+    let verb = match snapshot.hidden.node_devices {
+        true => "offer",
+        false => "see",
+    };
+    let text = format!(
+        "The Pod may run on node {node}, which does not {verb} the device; {seen} does. Change the node selector or the affinity of the Pod, or connect the device to that node or its network."
+    );
+    Finding::new(Cause::NodeDoesNotSee, text).then("kubectl get instances -A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_names_counts_letters() {
+        for (a, b, letters) in [
+            ("", "", 0),
+            ("cam", "cam", 0),
+            ("cam", "cams", 1),
+            ("zeroconf-http", "zeroconf-htp", 1),
+            ("cam", "mac", 2),
+            ("", "abc", 3),
+        ] {
+            assert_eq!(distance(a, b), letters, "{a} {b}");
+            assert_eq!(distance(b, a), letters, "{b} {a}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use super::*;
+use petiole_model::{api::instance::Instance, model::instance_name::InstanceKey};
+use serde_json::json;
+
+/// An Instance of one slot: `usage` is the node that has it, or nothing.
+pub(in crate::live) fn instance(
+    name: &str,
+    usage: &str,
+    is_available: bool,
+) -> (InstanceKey, Instance) {
+    let status = if is_available { "True" } else { "False" };
+    let object = json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "cdiName": "", "configurationName": "cams", "shared": true, "capacity": 1, "nodes": ["node-1"],
+            "brokerProperties": {"DEBUG_ECHO_DESCRIPTION": format!("camera {name}")},
+            "deviceUsage": {format!("{name}-0"): usage},
+        },
+        "status": {"conditions": [{
+            "type": "Available", "status": status, "reason": "NotSeen", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
+    });
+    let object = serde_json::from_value(object).unwrap();
+    (InstanceKey::new("default", name), object)
+}
+
+fn snapshot<const N: usize>(instances: [(InstanceKey, Instance); N]) -> Snapshot {
+    Snapshot {
+        instances: instances.into(),
+        ..Snapshot::default()
+    }
+}
+
+pub(in crate::live) fn state<const N: usize>(instances: [(InstanceKey, Instance); N]) -> State {
+    let mut state = State::new("here".to_owned(), "Look at its log.".to_owned());
+    state.take(Ok(&snapshot(instances)), Timestamp::UNIX_EPOCH);
+    state
+}
+
+fn selected(state: &State) -> String {
+    let devices = state.devices();
+    devices[state.row(&devices).unwrap()].instance.clone()
+}
+
+#[test]
+fn each_change_is_said_once() {
+    let mut state = state([instance("a", "", true), instance("b", "node-1", true)]);
+    assert!(state.changes.is_empty(), "{:?}", state.changes);
+    let after = snapshot([instance("a", "node-1", false), instance("c", "", true)]);
+    for _ in 0..2 {
+        state.take(Ok(&after), Timestamp::UNIX_EPOCH);
+    }
+    let texts: Vec<_> = state.changes.iter().map(|c| c.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "camera a (a): Healthy -> NotSeen",
+            "camera a (a) is used by node-1",
+            "camera c (c) was found: Healthy",
+            "camera b (b) is gone",
+        ]
+    );
+    state.take(
+        Ok(&snapshot([instance("a", "", false)])),
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(
+        state.changes[4].text,
+        "camera a (a) is not used by node-1 any more"
+    );
+}
+
+#[test]
+fn a_look_that_fails_leaves_the_devices_and_says_why() {
+    let mut state = state([instance("a", "node-1", true), instance("b", "", false)]);
+    let error = anyhow::anyhow!("no route").context("cannot list instances.akri.sh");
+    state.take(Err(&error), Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        state.error.as_deref(),
+        Some("cannot list instances.akri.sh: no route")
+    );
+    assert_eq!(
+        state.summary(),
+        "2 devices, 1 with a problem, 1 of 2 slots in use"
+    );
+    state.take(Ok(&snapshot([])), Timestamp::UNIX_EPOCH);
+    assert_eq!(state.error, None);
+    assert_eq!(state.changes.len(), 2);
+}
+
+#[test]
+fn the_selection_stays_on_its_device() {
+    let mut state = state([
+        instance("b", "", true),
+        instance("c", "", false),
+        instance("d", "", true),
+    ]);
+    assert_eq!(selected(&state), "b");
+    for (key, expected) in [
+        (Key::Up, "b"),
+        (Key::Last, "d"),
+        (Key::Down, "d"),
+        (Key::First, "b"),
+        (Key::Down, "c"),
+    ] {
+        assert!(!state.press(key));
+        assert_eq!(selected(&state), expected, "{key:?}");
+    }
+    let more = [
+        instance("a", "", true),
+        instance("b", "", true),
+        instance("c", "", false),
+    ];
+    state.take(Ok(&snapshot(more)), Timestamp::UNIX_EPOCH);
+    assert_eq!(selected(&state), "c");
+    state.press(Key::Problems);
+    assert_eq!(state.devices().len(), 1);
+    state.take(
+        Ok(&snapshot([instance("a", "", true)])),
+        Timestamp::UNIX_EPOCH,
+    );
+    assert!(state.devices().is_empty());
+    assert!(state.press(Key::Quit));
+}
+
+#[test]
+fn the_keys_are_those_of_the_last_line_of_the_screen() {
+    assert_eq!(meaning(KeyCode::Char('q')), Some(Key::Quit));
+    assert_eq!(meaning(KeyCode::Down), Some(Key::Down));
+    assert_eq!(meaning(KeyCode::Char('p')), Some(Key::Problems));
+    assert_eq!(meaning(KeyCode::Char('x')), None);
+}
+
+#[test]
+fn a_browser_gets_the_devices_and_the_newest_change_first() {
+    let mut state = state([instance("a", "", true)]);
+    let after = snapshot([instance("a", "node-1", true), instance("b", "", false)]);
+    state.take(Ok(&after), Timestamp::UNIX_EPOCH);
+    let shown = serde_json::to_value(state.shown()).unwrap();
+    assert_eq!(shown["problems"], 1);
+    assert_eq!(shown["devices"][0]["healthy"], true);
+    assert_eq!(shown["devices"][0]["used"][0]["node"], "node-1");
+    assert_eq!(shown["devices"][1]["healthy"], false);
+    assert_eq!(
+        shown["changes"][0]["text"],
+        "camera b (b) was found: NotSeen"
+    );
+    assert_eq!(shown["changes"][0]["at"], "1970-01-01T00:00:00Z");
+}

@@ -1,0 +1,188 @@
+//! Draws the screen: the devices, the selected one in detail, and the latest changes. It decides nothing.
+use super::state::{State, has_problem};
+use crate::{
+    inspect::devices::Device,
+    screen::{Content, draw_table, titled},
+};
+use petiole_model::model::printable::printable;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Paragraph, Wrap},
+};
+
+/// The columns of the list, and the most characters that each of them gets. The last one gets the remaining width.
+const COLUMNS: [&str; 7] = [
+    "NAME", "DEVICE", "HEALTH", "SLOTS", "WHERE", "AGE", "USED BY",
+];
+const WIDTHS_MAX: [u16; 7] = [28, 28, 20, 6, 24, 6, 0];
+const DETAIL_LINES: u16 = 6;
+const CHANGE_LINES: u16 = 8;
+
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+    let [head, list, detail, changes, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Min(4),
+        Constraint::Length(DETAIL_LINES + 1),
+        Constraint::Length(CHANGE_LINES + 1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(title(state)), head);
+    let devices = state.devices();
+    let rows: Vec<_> = devices.iter().map(row).collect();
+    let selected = state.row(&devices);
+    let content = Content {
+        title: match state.only_problems {
+            true => "Devices with a problem",
+            false => "Devices",
+        },
+        columns: &COLUMNS,
+        rows: &rows,
+        widths: widths(&rows),
+        color: |cells| match cells[2] == Device::HEALTHY {
+            true => Color::Green,
+            false => Color::Red,
+        },
+        selected,
+    };
+    draw_table(frame, list, &content);
+    let chosen = selected.and_then(|row| devices.get(row));
+    let lines = chosen.map_or_else(|| nothing(state), details);
+    let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
+    frame.render_widget(paragraph.block(titled("Selected")), detail);
+    let latest = state.changes.iter().rev().take(CHANGE_LINES.into());
+    let latest: Vec<_> = latest
+        .map(|change| {
+            let time = change.at.strftime("%H:%M:%S  ").to_string();
+            let time = Span::styled(time, Style::new().fg(Color::DarkGray));
+            Line::from(vec![time, Span::raw(printable(&change.text))])
+        })
+        .collect();
+    let paragraph = Paragraph::new(latest);
+    frame.render_widget(
+        paragraph.block(titled("Changes, newest first (UTC)")),
+        changes,
+    );
+    let help = "keys: ↑ ↓ select   p devices with a problem, or all   q quit";
+    frame.render_widget(Paragraph::new(help), foot);
+}
+
+fn title(state: &State) -> Vec<Line<'_>> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let head = Line::from(vec![
+        Span::styled("petiole top", bold),
+        Span::raw(format!("  {}: {}", state.place, state.summary())),
+    ]);
+    let error = state
+        .error
+        .as_ref()
+        .map(|error| Line::styled(printable(error), Style::new().fg(Color::Red)));
+    [head].into_iter().chain(error).collect()
+}
+
+/// Returns widths that fit the rows.
+fn widths(rows: &[[String; 7]]) -> [u16; 7] {
+    let mut widths = WIDTHS_MAX;
+    for (n, width) in widths.iter_mut().enumerate() {
+        let cells = rows.iter().map(|cells| cells[n].chars().count());
+        let longest = cells.chain([COLUMNS[n].len()]).max().unwrap_or_default();
+        *width = u16::try_from(longest).unwrap_or(u16::MAX).min(*width);
+    }
+    widths
+}
+
+fn row(device: &Device) -> [String; 7] {
+    let [name, shown, nodes, used, health, _] = device.cells();
+    let [slots, _, _, age] = device.wide_cells();
+    [name, shown, health, slots, nodes, age, used].map(|cell| printable(&cell))
+}
+
+/// Returns what is said instead of a device.
+fn nothing(state: &State) -> Vec<Line<'static>> {
+    let text = match (state.has_looked(), state.only_problems) {
+        (false, _) if state.error.is_some() => "The devices are not known.".to_owned(),
+        (false, _) => "Reading …".to_owned(),
+        (true, true) => "No device has a problem.".to_owned(),
+        (true, false) => format!("No devices. {}", state.hint),
+    };
+    vec![Line::from(text)]
+}
+
+fn details(device: &Device) -> Vec<Line<'static>> {
+    let nodes = device.nodes.iter().map(|node| match node.healthy {
+        true => node.name.clone(),
+        false => format!("{} (does not see it)", node.name),
+    });
+    let used = device.used.iter();
+    let used = used.map(|used| format!("{} by {}", used.slot, used.cell()));
+    let listed = |texts: Vec<String>| match texts.is_empty() {
+        true => "none".to_owned(),
+        false => texts.join(", "),
+    };
+    let health = match has_problem(device) {
+        true => Color::Red,
+        false => Color::Green,
+    };
+    let line = |label: &'static str, text: String, color: Color| {
+        let label = Span::styled(format!("{label:<15}"), Style::new().fg(Color::DarkGray));
+        let text = Span::styled(printable(&text), Style::new().fg(color));
+        Line::from(vec![label, text])
+    };
+    let address = device.address.clone().unwrap_or_else(|| "none".to_owned());
+    vec![
+        line("Configuration", device.configuration.clone(), Color::Reset),
+        line("Resource", device.resource.clone(), Color::Reset),
+        line("Address", address, Color::Reset),
+        line("Health", device.health.clone(), health),
+        line("Nodes", listed(nodes.collect()), Color::Reset),
+        line("Slots in use", listed(used.collect()), Color::Reset),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::state::tests::{instance, state},
+        *,
+    };
+    use ratatui::{Terminal, backend::TestBackend};
+
+    fn screen(state: &State) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(80, 30)).unwrap();
+        terminal.draw(|frame| draw(frame, state)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_narrow_window_shows_who_uses_a_device_and_what_is_wrong_with_the_selected_one() {
+        let shown = screen(&state([
+            instance("a", "node-1", true),
+            instance("b", "", false),
+        ]));
+        for text in [
+            "2 devices, 1 with a problem, 1 of 2 slots in use",
+            "camera a  Healthy  1/1    node-1",
+            "camera b  NotSeen  0/1",
+            "Slots in use   a-0 by node-1",
+        ] {
+            assert!(shown.contains(text), "{text} is not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let mut found = instance("a", "", true);
+        let properties = &mut found.1.spec.broker_properties;
+        properties.insert("DEBUG_ECHO_DESCRIPTION".to_owned(), "\x1b[2J".to_owned());
+        assert!(screen(&state([found])).contains("\\u{1b}[2J"));
+    }
+
+    #[test]
+    fn without_devices_the_screen_says_where_to_look_next() {
+        assert!(screen(&state([])).contains("No devices. Look at its log."));
+        assert!(screen(&State::new("here".to_owned(), String::new())).contains("Reading …"));
+    }
+}

@@ -1,0 +1,135 @@
+use super::*;
+use petiole_model::api::{configuration::Configuration, instance::Instance, names};
+use serde_json::json;
+use std::{fs, net::SocketAddr, path::Path};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// A page for a folder with one Instance.
+struct Page {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+    source: Source,
+    listener: TcpListener,
+}
+
+impl Page {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let page = Self {
+            address: listener.local_addr().unwrap(),
+            source: Source::Node {
+                root_dir: folder.path().join("kubelet"),
+                state: folder.path().join("state"),
+                read,
+            },
+            folder,
+            listener,
+        };
+        fs::create_dir_all(page.folder.path().join("state/configurations")).unwrap();
+        fs::create_dir_all(page.folder.path().join("state/instances")).unwrap();
+        write_instance(page.folder.path(), "door");
+        page
+    }
+}
+
+/// Reads the Instances, as the agent writes them.
+fn read(state: &Path) -> anyhow::Result<(Vec<Configuration>, Vec<Instance>)> {
+    let files = fs::read_dir(state.join("instances"))?;
+    let instances = files.map(|file| {
+        let text = fs::read_to_string(file?.path())?;
+        Ok(serde_json::from_str(&text)?)
+    });
+    Ok((vec![], instances.collect::<anyhow::Result<_>>()?))
+}
+
+fn write_instance(folder: &Path, name: &str) {
+    let instance = json!({
+        "apiVersion": names::API_VERSION, "kind": "Instance",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"cdiName": "", "configurationName": "cams", "capacity": 1, "nodes": ["box"]},
+    });
+    let file = folder.join(format!("state/instances/default_{name}.yaml"));
+    fs::write(file, instance.to_string()).unwrap();
+}
+
+/// Sends a request and reads until the answer contains the text.
+async fn until(stream: &mut TcpStream, text: &str) -> String {
+    let (mut answer, mut bytes) = (vec![], [0; 4096]);
+    while !String::from_utf8_lossy(&answer).contains(text) {
+        let read = stream.read(&mut bytes).await.unwrap();
+        let so_far = String::from_utf8_lossy(&answer);
+        assert_ne!(read, 0, "{text:?} is not in {so_far}");
+        answer.extend_from_slice(&bytes[..read]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+async fn request(address: SocketAddr, line: &str, host: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_browser_gets_the_page_and_each_change() {
+    let Page {
+        folder,
+        address,
+        source,
+        listener,
+    } = Page::new().await;
+    let stop = CancellationToken::new();
+    let browser = async {
+        let mut page = request(address, "GET /", "localhost").await;
+        let answer = until(&mut page, "</html>").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(
+            answer.contains("content-security-policy: default-src 'none'"),
+            "{answer}"
+        );
+        let mut events = request(address, "GET /events", "127.0.0.1").await;
+        let first = until(&mut events, "\"instance\":\"door\"").await;
+        assert!(first.contains("content-type: text/event-stream"), "{first}");
+        write_instance(folder.path(), "window");
+        until(&mut events, "window was found").await;
+        let mut devices = request(address, "GET /devices", "localhost").await;
+        until(&mut devices, "\"instance\":\"window\"").await;
+        stop.cancel();
+    };
+    let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
+    served.unwrap();
+}
+
+#[tokio::test]
+async fn another_site_reads_nothing_and_nobody_writes() {
+    let Page {
+        folder: _folder,
+        address,
+        source,
+        listener,
+    } = Page::new().await;
+    let stop = CancellationToken::new();
+    let browser = async {
+        for (line, host, status) in [
+            ("GET /devices", "evil.example", "421"),
+            ("GET /events", "evil.example", "421"),
+            ("POST /devices", "localhost", "405"),
+            ("GET /../Cargo.toml", "localhost", "404"),
+        ] {
+            let mut stream = request(address, line, host).await;
+            let answer = until(&mut stream, "\r\n\r\n").await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{line}: {answer}"
+            );
+        }
+        stop.cancel();
+    };
+    let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
+    served.unwrap();
+}
