@@ -89,7 +89,7 @@ impl Constant {
         let (what, _) = self.bound()?;
         let unit = what
             .split(|c: char| !c.is_ascii_lowercase())
-            .find(|word| ["bytes", "characters", "seconds"].contains(word));
+            .find(|word| ["bytes", "characters", "seconds", "steps"].contains(word));
         Some(match unit {
             Some("bytes") if value % (1 << 20) == 0 => format!("{} MiB", value >> 20),
             Some("bytes") if value % 1024 == 0 && value > 8192 => format!("{} KiB", value >> 10),
@@ -225,7 +225,14 @@ fn named(path: &str, of: &Constant, all: &[Constant]) -> Option<u128> {
 fn grouped(number: u128) -> String {
     match number {
         ..10_000 => number.to_string(),
-        _ => format!("{},{:03}", number / 1000, number % 1000),
+        _ => with_commas(number),
+    }
+}
+
+fn with_commas(number: u128) -> String {
+    match number {
+        ..1000 => number.to_string(),
+        _ => format!("{},{:03}", with_commas(number / 1000), number % 1000),
     }
 }
 
@@ -363,6 +370,20 @@ fn a_value_is_computed_as_the_compiler_does_or_not_at_all() {
     }
     assert_eq!(all[0].shown(&all).unwrap(), "4 MiB");
     assert_eq!(all[1].shown(&all).unwrap(), "10 bytes");
+    let steps = Constant {
+        docs: "The most steps on texts of 255 bytes. Beyond it: it is refused.".to_owned(),
+        ..constant("a/d.rs", "MAX", "200_000")
+    };
+    assert_eq!(steps.shown(&all).unwrap(), "200,000 steps");
+    for (number, expected) in [
+        (9999, "9999"),
+        (10_000, "10,000"),
+        (2_000_000, "2,000,000"),
+        (12_345_006, "12,345,006"),
+        (1_000_000_000, "1,000,000,000"),
+    ] {
+        assert_eq!(grouped(number), expected);
+    }
 }
 
 #[test]
