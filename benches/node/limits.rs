@@ -133,6 +133,23 @@ async fn until_there_are(node: &mut Node, instances: usize) -> Result<(), String
     Ok(())
 }
 
+/// Writes the other Configurations, and waits for the Instances of all. The second one has `others`.
+async fn fill_up(node: &mut Node, kind: &str, others: usize) -> Result<(), String> {
+    let names: Vec<String> = (0..INSTANCES).map(|n| format!("third-{n}")).collect();
+    let third = format!("descriptions: [{}]\n", names.join(", "));
+    node.configure_as("third", "debugEcho", 1, &third);
+    until_there_are(node, INSTANCES + others + THIRD).await?;
+    for n in 0..PATTERNS {
+        node.configure_as(
+            &format!("pattern-{n}"),
+            "zeroconf",
+            1,
+            &details_of_pattern(kind),
+        );
+    }
+    until_there_are(node, ALL).await
+}
+
 /// Runs the measurement, and returns the memory used. An error means that the agent did not survive.
 pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, String> {
     let cgroup = Cgroup::new(limit_mib << 20)?;
@@ -163,19 +180,7 @@ pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, Strin
     node.configure_another(&large_properties());
     until_there_are(&mut node, INSTANCES + OTHERS).await?;
     let others = node.instances() - INSTANCES;
-    let names: Vec<String> = (0..INSTANCES).map(|n| format!("third-{n}")).collect();
-    let third = format!("descriptions: [{}]\n", names.join(", "));
-    node.configure_as("third", "debugEcho", 1, &third);
-    until_there_are(&mut node, INSTANCES + others + THIRD).await?;
-    for n in 0..PATTERNS {
-        node.configure_as(
-            &format!("pattern-{n}"),
-            "zeroconf",
-            1,
-            &details_of_pattern(&kind),
-        );
-    }
-    until_there_are(&mut node, ALL).await?;
+    fill_up(&mut node, &kind, others).await?;
     // All patterns match again.
     publisher.announce_all(services(&kind, CHANGES + 1));
     sleep(SETTLES).await;
