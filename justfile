@@ -153,7 +153,7 @@ e2e-long seconds="1000": image
     cargo build --locked
     cargo build --locked --release
     MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
-    PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
+    HOSTILE_SECONDS=60 PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
     TOGETHER_SECONDS=120 tests/e2e/run together:
     tests/e2e/soak {{ seconds }}
 

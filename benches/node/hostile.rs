@@ -32,7 +32,7 @@ const FILTERS: usize = 32;
 const EXPENSIVE: &str = "(?:.?){120}.*";
 /// The bytes of an entry of a TXT record, with its key.
 const ENTRY: usize = 255;
-/// The pause after each 16 packets: the packets of one source that are read are 2000 a second.
+/// The pause after each 16 packets. How many of them are read is bounded by the work that they cause.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The time in which the agent meets the Configurations before the calls are measured.
 const BEGINS: Duration = Duration::from_secs(10);

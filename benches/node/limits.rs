@@ -22,6 +22,14 @@ const INSTANCES: usize = 1000;
 const OTHERS: usize = 350;
 /// The bytes of the name and the value of one of eight properties.
 const PROPERTY: usize = 4096;
+/// The least number of Instances of a third one: half of what the others leave.
+const THIRD: usize = 200;
+/// The Configurations beside these three, as many as an agent works with.
+const PATTERNS: usize = 97;
+/// The groups of the regular expression of each of them, for which a match keeps nearly all bytes that a Configuration may use.
+const GROUPS: usize = 75;
+/// The least number of Instances of all together: each of the others has half of what is left, of the chart's 2000.
+const ALL: usize = 1900;
 /// The number of keys of one TXT record. The next constant is the bytes of each value. A thousand of these services, and the
 /// pointers to others, are just below the bytes that the records of all services may have.
 const KEYS: usize = 16;
@@ -88,6 +96,15 @@ fn services(kind: &str, round: usize) -> Vec<Announced> {
         .collect()
 }
 
+/// Returns the details of a discovery of all services, by a pattern whose match takes much memory.
+fn details_of_pattern(kind: &str) -> String {
+    let groups = "()".repeat(GROUPS);
+    format!(
+        "{}verify: off\ntxt:\n  k0: {{regex: '{groups}.*'}}\n",
+        zeroconf(kind)
+    )
+}
+
 /// Returns the spec of a Configuration of a thousand devices with as many `brokerProperties` as it may have.
 fn large_properties() -> String {
     let names: Vec<String> = (0..INSTANCES).map(|n| format!("device-{n}")).collect();
@@ -98,6 +115,39 @@ fn large_properties() -> String {
         names.join(", "),
         properties.join(", ")
     )
+}
+
+/// Waits for so many Instances. An error means that the agent did not survive, or is stuck.
+async fn until_there_are(node: &mut Node, instances: usize) -> Result<(), String> {
+    let begun = Instant::now();
+    while node.instances() < instances {
+        let count = node.instances();
+        if let Some(ended) = node.agent_ended() {
+            return Err(format!("the agent ended with {count} Instances: {ended}"));
+        }
+        if begun.elapsed() > 10 * SETTLES {
+            return Err(format!("there are only {count} Instances of {instances}"));
+        }
+        sleep(SETTLES / 15).await;
+    }
+    Ok(())
+}
+
+/// Writes the other Configurations, and waits for the Instances of all. The second one has `others`.
+async fn fill_up(node: &mut Node, kind: &str, others: usize) -> Result<(), String> {
+    let names: Vec<String> = (0..INSTANCES).map(|n| format!("third-{n}")).collect();
+    let third = format!("descriptions: [{}]\n", names.join(", "));
+    node.configure_as("third", "debugEcho", 1, &third);
+    until_there_are(node, INSTANCES + others + THIRD).await?;
+    for n in 0..PATTERNS {
+        node.configure_as(
+            &format!("pattern-{n}"),
+            "zeroconf",
+            1,
+            &details_of_pattern(kind),
+        );
+    }
+    until_there_are(node, ALL).await
 }
 
 /// Runs the measurement, and returns the memory used. An error means that the agent did not survive.
@@ -128,27 +178,20 @@ pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, Strin
         return Err("the Configuration does not say that services are left out".to_owned());
     }
     node.configure_another(&large_properties());
-    let begun = Instant::now();
-    while node.instances() < INSTANCES + OTHERS {
-        if let Some(ended) = node.agent_ended() {
-            return Err(format!(
-                "the agent ended with large brokerProperties: {ended}"
-            ));
-        }
-        if begun.elapsed() > 10 * SETTLES {
-            return Err(format!("there are only {} Instances", node.instances()));
-        }
-        sleep(SETTLES / 15).await;
-    }
+    until_there_are(&mut node, INSTANCES + OTHERS).await?;
+    let others = node.instances() - INSTANCES;
+    fill_up(&mut node, &kind, others).await?;
+    // All patterns match again.
+    publisher.announce_all(services(&kind, CHANGES + 1));
     sleep(SETTLES).await;
     if let Some(ended) = node.agent_ended() {
         return Err(format!("the agent ended with all Instances: {ended}"));
     }
-    let others = node.instances() - INSTANCES;
+    let all = node.instances();
     let memory = node.agent_memory();
     let text = format!(
-        "{SERVICES} services with TXT records of {} bytes, {INSTANCES} Instances and {others} with brokerProperties of 32 KiB, a limit \
-         of {limit_mib} MiB ({:.1} MB):\n\
+        "{SERVICES} services with TXT records of {} bytes, {all} Instances, of which {others} have brokerProperties of 32 KiB, {PATTERNS} \
+         Configurations with patterns of {GROUPS} groups, a limit of {limit_mib} MiB ({:.1} MB):\n\
          resident {:.1} MB when those of the services were allocatable, {:.1} MB after {CHANGES} changes of every record and with the \
          others, at most {:.1} MB;\n\
          the cgroup used {:.1} MB at most, pages of files included",

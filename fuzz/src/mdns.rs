@@ -10,7 +10,7 @@ use petiole::{
     },
     model::device::{Device, DeviceSet},
 };
-use petiole_mdns::limits::{BYTES_MAX, PACKET_MAX, RECORDS_MAX};
+use petiole_mdns::limits::{BYTES_MAX, PACKET_MAX, PACKET_STEPS_MAX, RECORDS_MAX};
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -27,6 +27,8 @@ const OWN_PROPERTIES: usize = 6;
 const OWN_BYTES: usize = 2048;
 /// A name is at most so long, and the first question of a packet is written however long it is.
 const NAME_MAX: usize = 300;
+/// The most steps of a packet: the last record may take as many as a host with as many services as the cache holds.
+const STEPS_MAX: usize = PACKET_STEPS_MAX + 10_000;
 
 pub fn run(input: &[u8]) {
     let mut input = Reader(input);
@@ -43,7 +45,8 @@ pub fn run(input: &[u8]) {
         world.pass(TICK * u32::from(after));
         let source = SocketAddr::from(([10, 0, 0, input.byte()], 5353));
         let len = usize::from(u16::from_be_bytes([input.byte(), input.byte()]));
-        world.discovery.receive(source, input.bytes(len), world.now);
+        let steps = world.discovery.receive(source, input.bytes(len), world.now);
+        assert!(steps <= STEPS_MAX, "{steps} steps for {len} bytes");
         world.turn();
     }
     world.pass(ALL_IS_OVER);

@@ -58,8 +58,8 @@ use tracing::{debug, info, warn};
 #[derive(Default)]
 pub(crate) struct Devices {
     memory: Memory,
-    /// The Configurations with devices that have no Instance because their names are taken.
-    nameless: Problems,
+    /// The Configurations with devices that get no Instance, because their names or all places are taken.
+    left_out: Problems,
     /// The Instances that the API server refuses, each with its Configuration.
     refused: BTreeMap<InstanceKey, (ConfigurationKey, Problem)>,
 }
@@ -106,8 +106,8 @@ impl Devices {
             notes.extend(self.note_of_outage(world, configuration));
             self.memory.tell_outage(configuration);
         }
-        (self.nameless).retain(|key, _| !world.includes(&key.name));
-        self.nameless.extend(planned.nameless);
+        (self.left_out).retain(|key, _| !world.includes(&key.name));
+        self.left_out.extend(planned.left_out);
         self.forget_refused(world, &planned.actions);
         (planned.actions, planned.waits)
     }
@@ -129,7 +129,7 @@ impl Devices {
         let refused = self.refused.values();
         let all = refused
             .map(|(of, problem)| (of, problem))
-            .chain(&self.nameless);
+            .chain(&self.left_out);
         let of_part = all.filter(|(of, _)| world.includes(&of.name));
         of_part
             .map(|(of, problem)| (of.clone(), problem.clone()))

@@ -1,6 +1,6 @@
 //! Makes the Instances of a node that is alone. Pure.
 use super::{
-    create::Nameless,
+    create::LeftOut,
     plan::{Change, Fate, Merge, Surroundings},
     reports::DeviceReports,
 };
@@ -71,13 +71,13 @@ pub(crate) enum Step {
 }
 
 impl Alone<'_> {
-    /// Returns what the node's reports make of the Instances, and the Configurations with a device that has no name left.
+    /// Returns what the node's reports make of the Instances, and the Configurations with a device that gets none.
     pub(crate) fn steps(
         &self,
         views: &[ConfigurationView],
         instances: &BTreeMap<InstanceKey, Arc<Instance>>,
         now: Timestamp,
-    ) -> (Vec<Step>, Nameless) {
+    ) -> (Vec<Step>, LeftOut) {
         let views = views.iter().map(|view| (self.node, view));
         let merge = Merge {
             surroundings: self,
@@ -102,9 +102,9 @@ impl Alone<'_> {
             }
         });
         let mut steps: Vec<Step> = steps.collect();
-        let (made, nameless) = merge.new_instances();
+        let (made, left_out) = merge.new_instances();
         steps.extend(made.into_iter().map(|new| Step::Create(Box::new(new))));
-        (steps, nameless)
+        (steps, left_out)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
         reason::Reason,
     },
     model::{
+        budget::share,
         container_edits::stored_copy,
         instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
@@ -19,39 +20,26 @@ use crate::{
     },
 };
 use kube::Resource as _;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-/// The problem of each Configuration with a device whose names are taken.
-pub(crate) type Nameless = BTreeMap<ConfigurationKey, Problem>;
+/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken.
+pub(crate) type LeftOut = BTreeMap<ConfigurationKey, Problem>;
 
 impl Merge<'_> {
     /// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and of devices that one node has on
-    /// each node; and a problem of each Configuration with a device whose names are taken.
-    pub(crate) fn new_instances(&self) -> (Vec<Instance>, Nameless) {
+    /// each node; and a problem of each Configuration with a device that gets none.
+    pub(crate) fn new_instances(&self) -> (Vec<Instance>, LeftOut) {
         let mut names: BTreeSet<InstanceKey> = BTreeSet::new();
-        let mut counts: BTreeMap<(ConfigurationKey, Option<&NodeName>), i64> = BTreeMap::new();
-        for (key, instance) in self.instances {
-            let of = instance.spec.configuration_key(&key.namespace);
-            let node = instance
-                .spec
-                .nodes
-                .first()
-                .filter(|_| !instance.spec.shared);
-            *counts.entry((of, node)).or_default() += 1;
-        }
-        let (mut made, mut nameless) = (vec![], Nameless::new());
+        let mut places = Places::new(self.instances);
+        let (mut made, mut left_out) = (vec![], LeftOut::new());
         for (device, reports) in self.reports.without_instance() {
             let of = &device.configuration;
             let Some(configuration) = self.surroundings.configuration(of) else {
                 continue;
             };
-            let is_deleting = configuration.metadata.deletion_timestamp.is_some();
-            let count = counts
-                .entry((of.clone(), device.node.as_ref()))
-                .or_default();
-            if is_deleting || *count >= configuration.spec.max_instances {
-                continue;
-            }
             let mut seen: NodeReports<'_> = reports.clone();
             seen.retain(|node, report| {
                 report.is_healthy()
@@ -59,6 +47,15 @@ impl Merge<'_> {
                     && !self.surroundings.is_silent(node)
                     && self.surroundings.selects(of, node)
             });
+            if seen.is_empty() || configuration.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let witness = reports.keys().next().filter(|_| reports.len() == 1);
+            let place = Place::new(device, witness.copied());
+            if let Some(problem) = self.no_place(&places, &place, configuration) {
+                left_out.entry(of.clone()).or_insert(problem);
+                continue;
+            }
             let most = configuration.spec.max_nodes;
             let most = most.and_then(|most| usize::try_from(most).ok());
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
@@ -69,17 +66,48 @@ impl Merge<'_> {
             let free = (candidates.iter()).find(|name| !is_taken(&key(name)));
             let Some(name) = free else {
                 let problem = || self.name_taken(device, &candidates.each_ref().map(key));
-                nameless.entry(of.clone()).or_insert_with(problem);
+                left_out.entry(of.clone()).or_insert_with(problem);
                 continue;
             };
             let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
             if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
-                *count += 1;
+                places.take(place);
                 names.insert(key(name));
                 made.push(instance);
             }
         }
-        (made, nameless)
+        (made, left_out)
+    }
+
+    /// Returns a problem if a Configuration has no place for one more device. Of the places for devices that all nodes may see,
+    /// a node that alone reports them has half of what the others leave: its token may be stolen, and its devices invented.
+    fn no_place(
+        &self,
+        places: &Places<'_>,
+        place: &Place<'_>,
+        configuration: &Configuration,
+    ) -> Option<Problem> {
+        let most = configuration.spec.max_instances;
+        let taken = places.taken(place);
+        let full = || {
+            format!(
+                "devices get no Instance: this Configuration has as many as maxInstances says, which is {most}; narrow what is found, or raise it"
+            )
+        };
+        let message = match place.witness {
+            _ if taken >= most => full(),
+            Some(witness) if places.of_one(place) >= share(most - taken, places.of_one(place)) => {
+                let nodes = self.labels.values();
+                let mut selected = nodes.filter(|node| self.surroundings.selects(&place.of, node));
+                // The only node sees all that there is.
+                selected.nth(1)?;
+                format!(
+                    "devices that {witness} alone reports get no Instance: of the {most} of maxInstances one node has half of what is left by the others; narrow what is found, or raise it"
+                )
+            }
+            _ => return None,
+        };
+        Some(Problem::new(Reason::TooManyDevices, message))
     }
 
     fn name_taken(&self, device: &Identity, names: &[InstanceKey; 2]) -> Problem {
@@ -97,6 +125,66 @@ impl Merge<'_> {
             device.device,
         );
         Problem::new(Reason::InstanceNameTaken, message)
+    }
+}
+
+/// What an Instance takes of the places of its Configuration.
+struct Place<'a> {
+    of: ConfigurationKey,
+    /// The node of a device that it alone has: it has places of its own.
+    node: Option<&'a NodeName>,
+    /// The node that alone reports a device that all may see.
+    witness: Option<&'a NodeName>,
+}
+
+impl<'a> Place<'a> {
+    fn new(device: &'a Identity, witness: Option<&'a NodeName>) -> Self {
+        Self {
+            of: device.configuration.clone(),
+            node: device.node.as_ref(),
+            witness: witness.filter(|_| device.node.is_none()),
+        }
+    }
+}
+
+/// The places of all Configurations that are taken.
+#[derive(Default)]
+struct Places<'a> {
+    taken: BTreeMap<(ConfigurationKey, Option<&'a NodeName>), i64>,
+    of_one: BTreeMap<(ConfigurationKey, &'a NodeName), i64>,
+}
+
+impl<'a> Places<'a> {
+    fn new(instances: &'a BTreeMap<InstanceKey, Arc<Instance>>) -> Self {
+        let mut places = Self::default();
+        for (key, instance) in instances {
+            let spec = &instance.spec;
+            let first = spec.nodes.first();
+            places.take(Place {
+                of: spec.configuration_key(&key.namespace),
+                node: first.filter(|_| !spec.shared),
+                witness: first.filter(|_| spec.shared && spec.nodes.len() == 1),
+            });
+        }
+        places
+    }
+
+    fn taken(&self, place: &Place<'a>) -> i64 {
+        let key = (place.of.clone(), place.node);
+        self.taken.get(&key).copied().unwrap_or(0)
+    }
+
+    fn of_one(&self, place: &Place<'a>) -> i64 {
+        let key = place.witness.map(|node| (place.of.clone(), node));
+        let count = key.and_then(|key| self.of_one.get(&key));
+        count.copied().unwrap_or(0)
+    }
+
+    fn take(&mut self, place: Place<'a>) {
+        if let Some(witness) = place.witness {
+            *self.of_one.entry((place.of.clone(), witness)).or_default() += 1;
+        }
+        *self.taken.entry((place.of, place.node)).or_default() += 1;
     }
 }
 

@@ -89,7 +89,7 @@ impl Constant {
         let (what, _) = self.bound()?;
         let unit = what
             .split(|c: char| !c.is_ascii_lowercase())
-            .find(|word| ["bytes", "characters", "seconds"].contains(word));
+            .find(|word| ["bytes", "characters", "seconds", "steps"].contains(word));
         Some(match unit {
             Some("bytes") if value % (1 << 20) == 0 => format!("{} MiB", value >> 20),
             Some("bytes") if value % 1024 == 0 && value > 8192 => format!("{} KiB", value >> 10),
@@ -223,9 +223,11 @@ fn named(path: &str, of: &Constant, all: &[Constant]) -> Option<u128> {
 
 /// Returns the number with commas from five digits on.
 fn grouped(number: u128) -> String {
+    let (rest, last) = (number / 1000, number % 1000);
     match number {
         ..10_000 => number.to_string(),
-        _ => format!("{},{:03}", number / 1000, number % 1000),
+        1_000_000..10_000_000 => format!("{},{:03},{last:03}", rest / 1000, rest % 1000),
+        _ => format!("{},{last:03}", grouped(rest)),
     }
 }
 
@@ -363,6 +365,10 @@ fn a_value_is_computed_as_the_compiler_does_or_not_at_all() {
     }
     assert_eq!(all[0].shown(&all).unwrap(), "4 MiB");
     assert_eq!(all[1].shown(&all).unwrap(), "10 bytes");
+    let mut steps = constant("a/d.rs", "MAX", "200_000");
+    steps.docs = "The most steps on 255 bytes. Beyond it: none.".to_owned();
+    assert_eq!(steps.shown(&all).unwrap(), "200,000 steps");
+    assert_eq!([9999, 2_034_005].map(grouped), ["9999", "2,034,005"]);
 }
 
 #[test]

@@ -13,6 +13,8 @@
     hostile.py unasked PACKETS SECONDS               200 records in each packet, whose types nobody asks for
     hostile.py names TYPE COUNT SECONDS              announces COUNT services of TYPE again and again, whose names begin with !
     hostile.py filling TYPE SECONDS                  services with large TXT records, then with small ones: all bytes that it may have
+    hostile.py large TYPE RATE SECONDS               350 services of 8700 bytes, again and again, each time with other values
+    hostile.py goodbyes SERVICE TYPE RATE SECONDS    goodbyes for SERVICE: its pointer, and all its records as this host may write them
     hostile.py short COUNT                           three bytes by IPv6 multicast, COUNT times
     hostile.py sources NETWORK ADDRESS RATE SECONDS  responses from the first 2048 addresses of NETWORK, which this machine has as
                                                      local; ADDRESS is a host, 224.0.0.251, or ff02::fb with %INTERFACE
@@ -74,9 +76,11 @@ def announce(name, *words):
     if "type" in options:
         options["kind"] = options.pop("type")
     packet = response(service(name, addresses, **options))
-    for _ in range(int(seconds / 0.4)):
+    count = int(seconds / 0.4)
+    for _ in range(count):
         out.sendto(packet, (to, PORT))
         time.sleep(0.4)
+    print(f"{count} packets in {count * 0.4:.1f} s", flush=True)
 
 
 def paced(seconds, count):
@@ -124,16 +128,31 @@ def names(kind, count, seconds):
         out.sendto(packets[n % len(packets)], (GROUP, PORT))
 
 
+def filled(base, n, size, fill=b"x"):
+    """A service whose TXT record has so many bytes, in values of 255 bytes with the keys a, b, and so on."""
+    full = [b"!%d-%d" % (size, n)] + base
+    entries = [b"%c=" % (97 + m) + fill * 253 for m in range(min(size // 256, 26))] + [fill * 255] * (size // 256 - 26)
+    txt = b"".join(b"\xff" + entry for entry in entries) or b"\0"
+    return response([record(base, PTR, CLASS_IN, 4500, name_of(full)), record(full, TXT, CLASS_IN, 4500, txt)])
+
+
 def filling(kind, seconds):
-    out, base, packets = opened(), labels(kind) + [b"local"], []
-    for count, size in [(350, 8700), (1000, 1000), (1500, 255), (1500, 1)]:
-        for n in range(count):
-            full = [b"!%d-%d" % (size, n)] + base
-            txt = b"\xff" + b"x" * 255
-            txt = txt * (size // 256) or b"\0"
-            packets.append(response([record(base, PTR, CLASS_IN, 4500, name_of(full)), record(full, TXT, CLASS_IN, 4500, txt)]))
+    out, base, began = opened(), labels(kind) + [b"local"], time.monotonic()
+    packets = [filled(base, n, size) for count, size in [(350, 8700), (1000, 1000), (1500, 255), (1500, 1)] for n in range(count)]
     for n in paced(float(seconds), len(packets)):
         out.sendto(packets[n], (GROUP, PORT))
+    print(f"{len(packets)} packets in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def large(kind, rate, seconds):
+    out, base = opened(), labels(kind) + [b"local"]
+    flood(lambda n: out.sendto(filled(base, n % 350, 8700, b"%c" % (97 + n // 350 % 26)), (GROUP, PORT)), rate, seconds)
+
+
+def goodbyes(name, kind, rate, seconds):
+    out = opened()
+    packets = [response(service(name, ["198.51.100.9"], kind, only=only, flush="no", ttl=0)) for only in ["PTR", "PTR,SRV,TXT,A"]]
+    flood(lambda n: out.sendto(packets[n % 2], (GROUP, PORT)), rate, seconds)
 
 
 def short(count):
@@ -219,5 +238,5 @@ def confirm(service, kind, address, rate, seconds):
 
 
 if __name__ == "__main__":
-    modes = [announce, garbage, unasked, names, filling, short, sources, questions, chains, addresses, confirm]
+    modes = [announce, garbage, unasked, names, filling, large, goodbyes, short, sources, questions, chains, addresses, confirm]
     {mode.__name__: mode for mode in modes}[sys.argv[1]](*sys.argv[2:])

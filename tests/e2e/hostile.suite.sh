@@ -237,10 +237,13 @@ test_packets_without_end_hide_no_service_and_stop_no_agent() {
   under_attack "names of many pointers" chains 40
   under_attack "addresses" addresses cam.local 40
   under_attack "questions to the agent alone" confirm cam _rtsp._tcp "$edge" 5
+  under_attack "forged goodbyes" goodbyes cam _rtsp._tcp 20
   # The attacker has the honest host's address, too.
   cluster on evil ip route add local $cam dev lo
   under_attack "2,500 packets a second in the name of the honest host" sources $cam/32 224.0.0.251 2500
   cluster on evil ip route del local $cam dev lo
+  # What it announces stays for a while: the last.
+  under_attack "350 services of 8,700 bytes" large _rtsp._tcp 40
 }
 
 test_who_announces_most_keeps_no_other_out() {

@@ -173,6 +173,25 @@ test_one_absurd_number_stops_nobody() {
   equal "the agents' processes" "$pids" "$(agent_pid node-1) $(agent_pid node-2)"
 }
 
+# as_large_as CHARACTERS: a Configuration whose fields are all within their own bounds.
+as_large_as() {
+  jq -nc --argjson size "$1" '{apiVersion: "akri.sh/v0", kind: "Configuration", metadata: {name: "large"}, spec: {
+    discoveryHandler: {name: "debugEcho", discoveryDetails: "descriptions: [a]"},
+    brokerSpec: {brokerPodSpec: {containers: [{name: "main", image: "localhost/busybox", args: [range($size / 1000 | floor) | "x" * 997]}]}}}}'
+}
+
+test_a_configuration_has_a_bound_of_its_whole_size() {
+  clean
+  local said
+  as_large_as 250000 | kubectl create -f - >/dev/null
+  # Of an object that is there the bound counts only where the spec changes.
+  kubectl label configuration.akri.sh large checked=yes >/dev/null
+  if said=$(as_large_as 270000 | kubectl replace -f - 2>&1); then fail "a Configuration of 270 kB is accepted"; fi
+  case $said in *"262144 characters"*) ;; *) fail "the refusal does not name the bound: $said" ;; esac
+  kubectl delete configuration.akri.sh large >/dev/null
+  if said=$(as_large_as 1400000 | kubectl create -f - 2>&1); then fail "a Configuration of 1.4 MB is accepted"; fi
+}
+
 test_nothing_listens_on_the_lan_unasked() {
   local address
   address=$(kubectl get node node-1 -o json | jq -r '.status.addresses[] | select(.type == "InternalIP") | .address')

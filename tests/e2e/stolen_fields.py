@@ -161,6 +161,10 @@ def tries(schema, schemas, target, before):
                      "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": {"f:" + "x" * (BIG // 4): {}}}}} for n in range(4)]
             yield path, "256 KiB", {"metadata": {"managedFields": many}}
             continue
+        if path == "spec.configurations[].name":
+            # Each value is within its bound, their sum is not.
+            devices = [{"id": "!%d" % n, "properties": {"A": "x" * 60000}} for n in range(24)]
+            yield path, "256 KiB in many entries", {"spec": {"configurations": [{"namespace": "default", "name": "fields", "devices": devices}]}}
         is_map = leaf.get("type") == "object" or not leaf.get("type")
         plain = target.get("with", {}).get(path) or value(leaf, schemas)
         yield path, "value", wrap(plain)

@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     /// The Configurations on which an outage was not reported before.
     pub(crate) outage_on: BTreeSet<ConfigurationKey>,
     /// The Configurations with devices that have no Instance because their names are taken.
-    pub(crate) nameless: Problems,
+    pub(crate) left_out: Problems,
     pub(crate) waits: Waits,
 }
 
@@ -147,8 +147,8 @@ pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
             }
         }
     }
-    let (made, nameless) = merge.new_instances();
-    plan.nameless = nameless;
+    let (made, left_out) = merge.new_instances();
+    plan.left_out = left_out;
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));
     let stripped = world.configurations.iter();

@@ -35,8 +35,8 @@ impl Inner {
                 !configurations.is_complete || configurations.may_have(of)
             },
         };
-        let (steps, nameless) = alone.steps(&views, &instances, Timestamp::now());
-        for (of, problem) in nameless {
+        let (steps, left_out) = alone.steps(&views, &instances, Timestamp::now());
+        for (of, problem) in left_out {
             let report = reports.of.entry(of).or_default();
             report.problems.push(problem);
         }

@@ -31,7 +31,7 @@ const KEPT_FROM: &[(&str, &str)] = &[
     ),
     (
         "stop an agent",
-        "test_a_flood_costs_little_and_hides_no_service",
+        "test_packets_without_end_hide_no_service_and_stop_no_agent",
     ),
     (
         "fill its memory",
@@ -63,7 +63,7 @@ const KEPT_FROM: &[(&str, &str)] = &[
     ),
     (
         "stop agents by large numbers",
-        "test_one_absurd_number_stops_nobody",
+        "test_tenants_and_hosts_at_all_bounds_at_once_stop_nobody",
     ),
     (
         "hold a slot of another container",

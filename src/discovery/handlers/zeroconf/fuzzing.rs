@@ -123,7 +123,8 @@ impl Discovery {
         self.querier.set_links(vec![], now);
     }
 
-    pub fn receive(&mut self, source: SocketAddr, bytes: &[u8], now: Duration) {
+    /// Processes a packet. Returns the steps that it took.
+    pub fn receive(&mut self, source: SocketAddr, bytes: &[u8], now: Duration) -> usize {
         let packet = Packet {
             link: LINK,
             family: Family::V4,
@@ -132,7 +133,7 @@ impl Discovery {
             hop_limit: 255,
             bytes,
         };
-        self.querier.receive(&packet, now);
+        self.querier.receive(&packet, now)
     }
 
     pub fn turn(&mut self, now: Duration) -> Turn {

@@ -164,6 +164,35 @@ fn a_host_is_heard_beside_two_thousand_packets_a_second_in_its_name() {
 }
 
 #[test]
+fn costly_packets_in_the_name_of_a_host_hide_that_host_and_no_other() {
+    let (mut querier, bomb) = (querier(), super::worst::question_bomb(256, 500));
+    let preferred = ["cam", "door"].map(|name| format!("{name}._t._tcp.local."));
+    querier.prefer(BTreeSet::from(preferred).into());
+    send(
+        &mut querier,
+        "10.0.0.8",
+        &response(&service("door")),
+        ms(20),
+    );
+    querier.turn(ms(20));
+    let mut hidden = 0;
+    for n in 0..20_000_u64 {
+        let now = ms(1000 + n);
+        send(&mut querier, CAMERA, &bomb, now);
+        // Two responses in a second are no little work any more.
+        if n % 1000 == 500 {
+            let ignored = too_many(&querier);
+            send(&mut querier, "10.0.0.8", &response(&service("door")), now);
+            assert_eq!(too_many(&querier), ignored, "after {n} ms");
+            send(&mut querier, CAMERA, &response(&service("cam")), now);
+            hidden += too_many(&querier) - ignored;
+        }
+    }
+    // docs/security.md says so, at "What remains".
+    assert!((10..=20).contains(&hidden), "{hidden} of 20 packets");
+}
+
+#[test]
 fn a_flood_costs_a_bounded_number_of_steps() {
     let (mut querier, flooding) = (querier(), addresses(50));
     let mut steps = 0;

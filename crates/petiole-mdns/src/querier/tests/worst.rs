@@ -26,7 +26,7 @@ impl Written {
 }
 
 /// Questions for one type, and known answers which all name one service.
-fn question_bomb(questions: u16, answers: u16) -> Vec<u8> {
+pub(super) fn question_bomb(questions: u16, answers: u16) -> Vec<u8> {
     let mut packet = Written::new(0, questions, answers);
     let kind = packet.here();
     write_name(&mut packet.0, &named(TYPE));

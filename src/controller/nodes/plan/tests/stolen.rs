@@ -90,7 +90,7 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
     }
     let planned = looked(&world, &mut Memory::default(), 0);
     assert!(made(&planned).is_empty());
-    let problem = &planned.nameless[&key("cam")];
+    let problem = &planned.left_out[&key("cam")];
     assert_eq!(problem.reason, "InstanceNameTaken");
     assert!(problem.message.contains("on b; its id is \"camera-1\""));
 }
@@ -153,4 +153,58 @@ fn no_node_takes_an_instance_of_akris_that_was_made_for_another() {
         assert_eq!(left.metadata.annotations, None);
         assert!(left.spec.broker_properties.is_empty());
     }
+}
+
+/// Returns the report of a node of these shared devices.
+fn sees_all(
+    node: &str,
+    ids: impl Iterator<Item = String>,
+) -> crate::api::node_devices::NodeDevices {
+    let devices: Vec<Value> = ids
+        .map(|id| json!({ "id": id, "properties": {} }))
+        .collect();
+    let of = json!({ "namespace": "default", "name": "cam", "complete": true, "devices": devices });
+    node_devices(node, json!([of]))
+}
+
+#[test]
+fn a_node_that_invents_devices_has_half_of_the_places_and_those_of_others_have_theirs() {
+    let honest = || (0..20).map(|n| format!("camera-{n}"));
+    let mut cluster = Cluster::new(world());
+    let limited = configuration("cam", json!({ "spec": { "maxInstances": 100 } }));
+    cluster.world = cluster.world.with_configuration(limited);
+    let invented = (0..1000).map(|n| format!("!{n}")).chain(honest());
+    cluster.says(sees_all("a", invented)).settle(0);
+    let of = |cluster: &Cluster, beginning: &str| {
+        let ids = cluster.world.instances.values().filter_map(|instance| {
+            let annotations = instance.metadata.annotations.as_ref()?;
+            annotations.get("akri.sh/device-id")
+        });
+        ids.filter(|id| id.starts_with(beginning)).count()
+    };
+    assert_eq!(of(&cluster, "!"), 50);
+    cluster.says(sees_all("b", honest())).settle(1);
+    assert_eq!((of(&cluster, "!"), of(&cluster, "camera")), (50, 20));
+    let planned = looked(&cluster.world, &mut cluster.memory, 2);
+    let problem = &planned.left_out[&key("cam")];
+    assert_eq!(problem.reason, "TooManyDevices");
+    assert!(
+        problem.message.contains("a alone reports"),
+        "{}",
+        problem.message
+    );
+    // What two nodes see has all places that are left.
+    let many = || (0..200).map(|n| format!("camera-{n}"));
+    cluster
+        .says(sees_all("a", many()))
+        .says(sees_all("b", many()))
+        .settle(3);
+    assert_eq!(of(&cluster, "camera"), 50);
+    let planned = looked(&cluster.world, &mut cluster.memory, 4);
+    let problem = &planned.left_out[&key("cam")];
+    assert!(
+        problem.message.contains("maxInstances says"),
+        "{}",
+        problem.message
+    );
 }
