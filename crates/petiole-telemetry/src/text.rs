@@ -76,7 +76,7 @@ mod tests {
         let text = logged(|| tracing::info!(slots = 2, name = %"a b", "listed"));
         assert_eq!(
             text,
-            " INFO petiole::telemetry::text::tests: listed slots=2 name=a b\n"
+            " INFO petiole_telemetry::text::tests: listed slots=2 name=a b\n"
         );
     }
 }
