@@ -102,8 +102,8 @@ pub struct ConfigurationSpec {
     pub grace_period_seconds: i64,
 
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
-    /// that this node alone has: anyone on a LAN can announce services. Devices beyond it are left out, and the
-    /// Configuration says so.
+    /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several
+    /// nodes reports alone, at most half of what the others leave. Devices beyond it are left out, and the Configuration says so.
     #[serde(default = "default_max_instances")]
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
