@@ -228,7 +228,7 @@ fn mark(meta: &mut ObjectMeta) {
         .get_or_insert(Time(Timestamp::UNIX_EPOCH));
 }
 
-/// An object of which its [`Meta`] is kept.
+/// An object of which its [`Meta`](super::world::Meta) is kept.
 macro_rules! reduced {
     ($kind:ident) => {
         impl Versioned for $kind {

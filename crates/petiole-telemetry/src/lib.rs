@@ -2,7 +2,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`cluster`], [`metrics`] | the metrics of a node, of a cluster, and of every process |
+//! | [`cluster`], [`metrics`](mod@metrics) | the metrics of a node, of a cluster, and of every process |
 //! | [`health`], [`http`] | what a process lacks, and the socket that says so |
 //! | [`values`] | labels of metrics |
 //!
