@@ -49,7 +49,7 @@ use serde_json::{Value, json};
 use std::{fmt::Display, sync::Arc};
 use tracing::{debug, info, warn};
 
-/// What is remembered of brokers from one look to the next.
+/// Remembers of brokers what the next look needs.
 pub(crate) struct Brokers {
     pub(crate) memory: Memory,
     resource_prefix: ResourcePrefix,

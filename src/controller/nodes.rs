@@ -54,7 +54,7 @@ use std::{
 };
 use tracing::{debug, info, warn};
 
-/// What is remembered from one look at the nodes to the next.
+/// Remembers of nodes and devices what the next look needs.
 #[derive(Default)]
 pub(crate) struct Devices {
     memory: Memory,

@@ -30,13 +30,13 @@ use tracing::debug;
 /// The name of another owner's Service is looked at again as often: that Service is not watched.
 const TAKEN_AGAIN: Duration = Duration::from_secs(60);
 
-/// What is remembered of Services from one look to the next.
+/// Remembers of Services what the next look needs.
 #[derive(Default)]
 pub(crate) struct Services {
     parts: BTreeMap<String, OfPart>,
 }
 
-/// What is remembered of the Services of one part.
+/// Remembers the same of one part.
 #[derive(Debug, Default, PartialEq)]
 struct OfPart {
     idle: Idle,

@@ -2,14 +2,11 @@
 //! a write. So the controller reads its own writes, and a watch that is behind does not undo them.
 use super::world::{BrokerJob, BrokerPod, OwnedService};
 use crate::{
-    api::{configuration::Configuration, instance::Instance},
     cluster::changes::{Change, version_of},
     model::names::Key,
 };
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::Resource;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -194,38 +191,20 @@ impl<Name: Ord + Clone> Shown<Name> {
     }
 }
 
-impl Versioned for Instance {
+impl<K: Resource + Clone> Versioned for K {
     fn version(&self) -> u64 {
-        version_of(&self.metadata)
+        version_of(self.meta())
     }
 
     fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+        self.meta().uid.as_deref().unwrap_or_default()
     }
 
     fn mark_deleted(&mut self) {
-        mark(&mut self.metadata);
+        let time = &mut self.meta_mut().deletion_timestamp;
+        // Nobody reads the time, which only the API server knows.
+        time.get_or_insert(Time(Timestamp::UNIX_EPOCH));
     }
-}
-
-impl Versioned for Configuration {
-    fn version(&self) -> u64 {
-        version_of(&self.metadata)
-    }
-
-    fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    fn mark_deleted(&mut self) {
-        mark(&mut self.metadata);
-    }
-}
-
-/// Nobody reads the time, which only the API server knows.
-fn mark(meta: &mut ObjectMeta) {
-    meta.deletion_timestamp
-        .get_or_insert(Time(Timestamp::UNIX_EPOCH));
 }
 
 /// An object of which its [`Meta`](super::world::Meta) is kept.

@@ -31,7 +31,7 @@ use plan::{Action, Object, Seen, plan};
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::warn;
 
-/// What is remembered of statuses from one look to the next.
+/// Remembers of statuses what the next look needs.
 #[derive(Default)]
 pub(crate) struct Statuses {
     /// The Configurations that cannot be read and what is wrong, as it was reported.

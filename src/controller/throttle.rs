@@ -50,7 +50,7 @@ impl Kind {
 /// The requests that were sent recently.
 pub(crate) struct Throttle {
     sent: BTreeMap<Kind, Pace<Step>>,
-    /// Those that the API server did not carry out.
+    /// The requests that the API server did not carry out.
     failed: Pace<Step>,
 }
 

@@ -106,7 +106,8 @@ fn shown<K: Resource, T, Name: From<String>>(
 }
 
 /// Sends the changes of the objects of all `apis`, in batches, until `shutdown`. The first batch is the complete list of
-/// all of them, also if there is none; each later list is followed by a [`Listed`]. `reduce` drops the parts of an object that are not used, to save memory.
+/// all of them, also if there is none; each later list is followed by a [`Listed`]. `reduce` drops the parts of an object that are
+/// not used, to save memory.
 pub async fn follow<K, T, Name, C>(
     apis: Vec<Api<Read<K>>>,
     selection: Selection,

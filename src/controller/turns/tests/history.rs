@@ -126,7 +126,7 @@ impl Cluster {
     }
 }
 
-/// That somebody else's Service has a name is said again and again.
+/// Returns whether a request only says that somebody else's Service has a name, which is said again and again.
 fn is_report(request: &Request) -> bool {
     matches!(request, Request::Service(ServiceAction::Report(..)))
 }

@@ -1,4 +1,4 @@
-//! What is done about nodes, and what belongs to no Configuration.
+//! Tests what is done about nodes and about what belongs to no Configuration.
 use super::*;
 
 impl Controller {

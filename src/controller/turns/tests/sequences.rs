@@ -1,5 +1,7 @@
 //! Sequences that break a loop which plans by a stale view, or lets one part hold up another.
 use super::*;
+use crate::controller::world::{Meta, OwnedService};
+use k8s_openapi::api::core::v1::ServiceSpec;
 
 #[test]
 fn an_instance_is_created_once_however_late_its_watch_is() {
@@ -331,4 +333,35 @@ fn a_heartbeat_of_a_node_plans_nothing_and_a_node_that_goes_plans_every_part() {
     assert_eq!(due(&controller), before);
     controller.turns.see(node(None));
     assert_eq!(due(&controller), Some(controller.now.instant));
+}
+
+#[test]
+fn a_service_has_its_minute_without_brokers_again_after_this_replica_did_not_lead() {
+    let mut controller = Controller::new(&[]);
+    let spec = json!({ "spec": { "configurationServiceSpec": { "ports": [] } } });
+    controller.configures(configuration("cam", spec));
+    let service = OwnedService {
+        meta: Meta {
+            uid: "u".to_owned(),
+            owner: Some("uid-cam".to_owned()),
+            ..Meta::default()
+        },
+        spec: ServiceSpec::default(),
+    };
+    controller.turns.see(News::Services(vec![Change {
+        key: Key::new("default", "cam-svc"),
+        object: Some(Arc::new(service)),
+        version: 1,
+    }]));
+    controller.fails();
+    let now = controller.now;
+    controller.turns.lead(false, now);
+    controller.passes(61_000);
+    controller.turns.lead(true, controller.now);
+    let sent = controller.sends();
+    assert!(!sent.iter().any(is_of("Delete")), "{sent:?}");
+    controller.fails();
+    controller.passes(61_000);
+    let sent = controller.sends();
+    assert!(sent.iter().any(is_of("Delete")), "{sent:?}");
 }
