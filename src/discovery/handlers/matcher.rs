@@ -3,10 +3,10 @@ use regex_lite::{Regex, RegexBuilder};
 
 /// The most filters of a Configuration. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const MATCHERS_MAX: usize = 32;
-/// The most bytes that all regular expressions of a Configuration may need together, compiled and while they match.
-/// Without a limit a short pattern could need gigabytes. Beyond it: the Configuration is not used
+/// The most bytes that all texts and regular expressions of a Configuration's filters may need together, compiled and while
+/// they match. Without a limit a short pattern could need gigabytes. Beyond it: the Configuration is not used
 /// (`BadDiscoveryDetails`).
-const BYTES_MAX: usize = 512 * 1024;
+const BYTES_MAX: usize = 256 * 1024;
 /// The most steps that all patterns of a Configuration take on texts of 255 bytes: one for each byte and each state of a
 /// regular expression. A step takes up to 17 ns. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 pub(super) const STEPS_MAX: usize = 200_000;
@@ -14,6 +14,8 @@ pub(super) const STEPS_MAX: usize = 200_000;
 pub(super) const TEXT_LENGTH: usize = 255;
 /// The bytes of a state of a compiled regular expression.
 const STATE_BYTES: usize = 32;
+/// What a text takes beside its bytes: where it begins, its length, and what the allocator adds.
+const TEXT_BYTES: usize = 48;
 /// The precision with which the size of a compiled regular expression is found, in bytes.
 const SIZE_PRECISION: usize = 2 * STATE_BYTES;
 /// The longest regular expression, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -76,6 +78,8 @@ impl Budget {
     /// Creates a matcher of several texts.
     pub(super) fn one_of(&mut self, texts: Vec<String>) -> Result<Matcher, String> {
         self.take_steps(texts.len())?;
+        let bytes = texts.iter().map(|text| text.len() + TEXT_BYTES).sum();
+        self.take_bytes(bytes)?;
         Ok(Matcher::OneOf(texts))
     }
 
@@ -93,9 +97,13 @@ impl Budget {
         self.take_steps(bytes.div_ceil(STATE_BYTES) * TEXT_LENGTH)?;
         // A match takes a table with the places of all groups in each state, which is about a state's size for each group.
         // The table is kept.
-        let needed = bytes.saturating_mul(1 + regex.captures_len());
-        self.bytes = self.bytes.checked_sub(needed).ok_or_else(too_large)?;
+        self.take_bytes(bytes.saturating_mul(1 + regex.captures_len()))?;
         Ok(Matcher::Regex(regex))
+    }
+
+    fn take_bytes(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
     }
 
     /// Returns the largest size that a compiled regular expression may have, in bytes.
@@ -137,7 +145,7 @@ impl Budget {
 
 fn too_large() -> String {
     format!(
-        "all regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer repetitions, and (?:…) instead of (…)",
+        "all texts and regular expressions of a Configuration may take {} KiB of memory, and this one exceeds the rest: use fewer texts and repetitions, and (?:…) instead of (…)",
         BYTES_MAX / 1024
     )
 }
@@ -208,7 +216,7 @@ mod tests {
         assert!(why(r"\w{9000}").contains("200000 steps"));
         assert!(why("(((a{50}){50}){50}){50}").contains("200000 steps"));
         // 500 states and 200 groups, whose places would take 3 MB at the first match.
-        assert!(why(&"()".repeat(200)).contains("512 KiB"));
+        assert!(why(&"()".repeat(200)).contains("256 KiB"));
         assert!(why(&"a".repeat(1025)).contains("1025 bytes"));
     }
 
@@ -232,5 +240,15 @@ mod tests {
         );
         let why = budget.one_of(vec![String::new(); STEPS_MAX]).unwrap_err();
         assert!(why.contains("that are left"), "{why}");
+    }
+
+    #[test]
+    fn a_long_list_of_short_texts_counts_as_what_it_takes_in_memory() {
+        let texts = |count| vec!["a".to_owned(); count];
+        let mut budget = Budget::default();
+        assert!(budget.one_of(texts(4_000)).is_ok());
+        // As many as `discoveryDetails` may have.
+        let why = budget.one_of(texts(32_000)).unwrap_err();
+        assert!(why.contains("256 KiB"), "{why}");
     }
 }

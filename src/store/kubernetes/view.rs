@@ -106,7 +106,14 @@ impl Known {
                 self.listing.insert(namespace.clone(), BTreeMap::new());
             }
             Event::Listed(instance) => {
-                let (key, instance) = (instance_key(&instance.metadata), Arc::new(slim(*instance)));
+                let instance = slim(*instance);
+                let key = instance_key(&instance.metadata);
+                // Two copies of all Instances would be most of an agent's memory.
+                let known = self.instances.get(&key).or_else(|| self.earlier.get(&key));
+                let instance = match known {
+                    Some(known) if **known == instance => known.clone(),
+                    _ => Arc::new(instance),
+                };
                 self.listing
                     .entry(namespace.clone())
                     .or_default()

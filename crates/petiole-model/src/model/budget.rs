@@ -8,7 +8,7 @@
 //! | `brokerProperties` of a Configuration | 32 KiB | | `BadSpec` |
 //! | one Configuration as it is read | 256 KiB | | it is not parsed, and is named as unreadable |
 //! | the Configurations of a process | 8 MiB, and of an agent `--max-configurations` | a namespace with a smaller part of them comes before one with a larger part | the newest of that namespace are not read |
-//! | Instances of a node | `--max-instances`, with 32 MiB of properties | a Configuration: half of what others leave | its devices are left out: `TooManyDevices` |
+//! | Instances of a node | `--max-instances`, with 16 MiB of properties | a Configuration: half of what others leave | its devices are left out: `TooManyDevices` |
 //! | what a plan writes in one turn | 512 KiB | a Configuration: half of what is left, and one device at least | it is written in the next turns |
 //! | NodeDevices | 1 MiB | | messages are cut first, then the newest devices without an Instance of the Configuration with the most are left out: `TooManyDevices` |
 //! | the environment in one answer of Allocate | 256 KiB | | the container is refused |

@@ -55,7 +55,7 @@ pub const CONFIGURATION_BYTES_MAX: usize = 256 * 1024;
 pub const CONFIGURATIONS_BYTES_MAX: usize = 8 << 20;
 /// The most bytes of the properties of all Instances of a node; a Configuration may have half of what the others leave.
 /// Beyond it: devices of the Configuration with the largest part are left out (`TooManyDevices`).
-pub const INSTANCES_BYTES_MAX: i64 = 32 << 20;
+pub const INSTANCES_BYTES_MAX: i64 = 16 << 20;
 /// The most bytes of new and changed properties of devices that an agent plans in one turn. Beyond it: the others follow
 /// in the next turns, and each Configuration has a part of each turn.
 pub const TURN_BYTES_MAX: usize = 512 * 1024;

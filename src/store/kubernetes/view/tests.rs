@@ -47,6 +47,19 @@ fn what_was_written_is_not_undone_by_an_older_event_or_list() {
 }
 
 #[test]
+fn a_list_of_what_is_known_takes_no_second_copy_of_it() {
+    let earlier = Arc::new(instance("a", 1));
+    let key = instance_key(&earlier.metadata);
+    let mut known = Known::new("", Instances::from([(key.clone(), earlier.clone())]));
+    listed(&mut known, &[instance("a", 1)]);
+    assert!(Arc::ptr_eq(&known.stored(&key).unwrap(), &earlier));
+    listed(&mut known, &[instance("a", 1)]);
+    assert!(Arc::ptr_eq(&known.stored(&key).unwrap(), &earlier));
+    listed(&mut known, &[instance("a", 2)]);
+    assert_eq!(versions(&known), [at("a", "2")]);
+}
+
+#[test]
 fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not() {
     let mut known = Known::default();
     listed(&mut known, &[instance("gone", 1)]);

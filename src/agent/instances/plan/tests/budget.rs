@@ -151,7 +151,7 @@ fn a_configuration_has_half_of_the_bytes_that_the_others_leave() {
     );
     assert_eq!(report.problems[0].reason, Reason::TooManyDevices);
     assert!(
-        report.problems[0].message.contains("32 MiB"),
+        report.problems[0].message.contains("16 MiB"),
         "{}",
         report.problems[0].message
     );
