@@ -77,6 +77,7 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
         device_specs,
         connection,
         pin,
+        announcer,
     } = device;
     if id.is_empty() || id.len() > ID_MAX || id.chars().any(char::is_control) {
         return Err(format!(
@@ -106,6 +107,7 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
     let is_known = |name: &String| found.properties.contains_key(name);
     found.connection = connection.into_iter().filter(is_known).collect();
     found.pin = pin_of(&pin)?;
+    found.announcer = announcer.parse().ok();
     for mount in mounts {
         let (inside, host) = (&mount.container_path, &mount.host_path);
         check_paths("mounts", inside, host, &allowed.mounts)?;
