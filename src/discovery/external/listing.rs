@@ -106,8 +106,7 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
     found.properties = properties;
     let is_known = |name: &String| found.properties.contains_key(name);
     found.connection = connection.into_iter().filter(is_known).collect();
-    found.pin = pin_of(&pin)?;
-    found.announcer = announcer.parse().ok();
+    (found.pin, found.announcer) = (pin_of(&pin)?, announcer.parse().ok());
     for mount in mounts {
         let (inside, host) = (&mount.container_path, &mount.host_path);
         check_paths("mounts", inside, host, &allowed.mounts)?;
