@@ -134,9 +134,8 @@ fn pin_of(text: &str) -> Result<Option<Pin>, String> {
         return Ok(None);
     }
     let is_text = text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
-    let pin = text.parse().ok().filter(|_| is_text);
-    let wrong = || format!("its pin {} {NotAPin}", shown(text));
-    pin.map(Some).ok_or_else(wrong)
+    let pin = text.parse().ok().filter(|_| is_text).map(Some);
+    pin.ok_or_else(|| format!("its pin {} {NotAPin}", shown(text)))
 }
 
 fn check_paths(field: &str, inside: &str, host: &str, allowed: &HostPaths) -> Result<(), String> {
