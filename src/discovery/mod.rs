@@ -10,7 +10,10 @@ pub mod registry;
 pub mod session;
 pub mod turns;
 
-use crate::model::device::{DeviceId, DeviceSet, Scope};
+use crate::model::{
+    device::{DeviceId, DeviceSet, Scope},
+    typed_names::ConfigurationKey,
+};
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
@@ -67,6 +70,10 @@ impl Reads {
 /// A discovery that is ready to run.
 pub trait Discovery: Send {
     fn scope(&self) -> Scope;
+
+    /// Takes the Configuration for which it runs. A handler that divides something among its discoveries gives each namespace
+    /// and each Configuration its part.
+    fn belongs_to(&mut self, _configuration: &ConfigurationKey) {}
 
     /// Publishes what it sees to `found` until `shutdown`. An error ends this run, and its caller starts another
     /// after a back-off; what was published last stays until then.

@@ -198,10 +198,11 @@ impl Session {
             began: Instant::now(),
         };
         while !stop.is_cancelled() {
-            let Some(Ok(discovery)) = handlers.prepare(&self.spec) else {
+            let Some(Ok(mut discovery)) = handlers.prepare(&self.spec) else {
                 self.publish(|state| state.error = Some("its details are not accepted".to_owned()));
                 return stop.cancelled().await;
             };
+            discovery.belongs_to(&self.key);
             let begun = Instant::now();
             let error = self.run_once(discovery, &mut past, &stop).await;
             if begun.elapsed() > LAST_RETRY {

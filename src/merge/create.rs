@@ -12,8 +12,8 @@ use crate::{
         reason::Reason,
     },
     model::{
-        budget::share,
         container_edits::stored_copy,
+        division::share,
         instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
         typed_names::{ConfigurationKey, NodeName},

@@ -98,9 +98,9 @@ fn too_many(world: &World<'_>) -> Problem {
     Problem::new(Reason::TooManyConfigurations, message)
 }
 
-/// Returns the Secrets and ConfigMaps that are read for this node. The oldest Configurations come first.
+/// Returns the Secrets and ConfigMaps that are read for this node. Those of the oldest Configurations come first.
 pub(super) fn wanted(world: &World<'_>) -> Wanted {
-    let mut wanted = Wanted::new();
+    let mut sources = vec![];
     for (key, configuration) in oldest_first(world.configurations) {
         let is_valid = spec::check(&configuration.spec).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
@@ -111,10 +111,10 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
             && properties::has_references(configuration, reads)
             && unknown_handler(world, handler).is_none();
         if is_valid && is_used {
-            properties::add_wanted(&mut wanted, key, configuration, reads);
+            sources.extend(properties::sources(key, configuration, reads));
         }
     }
-    wanted
+    properties::bounded(sources)
 }
 
 /// The error is `None` while a Secret or ConfigMap has not been read yet: that takes one request.

@@ -7,6 +7,7 @@ use crate::{
     },
     discovery::Reads,
     model::{
+        budget::{Claim, Room},
         hidden::Hidden,
         limits::{PROPERTY_SOURCES_MAX, PROPERTY_VALUE_MAX},
         names::ObjectKey,
@@ -30,23 +31,44 @@ pub(super) fn has_references(configuration: &Configuration, reads: Reads) -> boo
     read(configuration, reads).any(|property| property.value_from.is_some())
 }
 
-/// Adds the objects to which a Configuration refers. Beyond the limit there is none for a Configuration that comes later.
-pub(super) fn add_wanted(
-    wanted: &mut Wanted,
+/// Returns the objects to which a Configuration refers, each with a key.
+pub(super) fn sources(
     key: &ConfigurationKey,
     configuration: &Configuration,
     reads: Reads,
-) {
-    for property in read(configuration, reads) {
+) -> impl Iterator<Item = (Source, String)> {
+    let references = read(configuration, reads).filter_map(|property| {
         // What is wrong with a reference is a problem of the Configuration.
-        let Some(Ok(reference)) = reference(&key.namespace, property) else {
-            continue;
-        };
-        if wanted.len() < PROPERTY_SOURCES_MAX || wanted.contains_key(&reference.source) {
-            let keys = wanted.entry(reference.source).or_default();
-            keys.insert(reference.key.to_owned());
+        reference(&key.namespace, property)?.ok()
+    });
+    references.map(|reference| (reference.source, reference.key.to_owned()))
+}
+
+/// Returns the objects that are watched, of those that Configurations refer to, the first ones first. If they are too many, a
+/// namespace with a smaller part of them comes before one with a larger part.
+pub(super) fn bounded(sources: Vec<(Source, String)>) -> Wanted {
+    let mut first: BTreeMap<&Source, usize> = BTreeMap::new();
+    for (place, (source, _)) in sources.iter().enumerate() {
+        first.entry(source).or_insert(place);
+    }
+    let room = Room {
+        count: PROPERTY_SOURCES_MAX,
+        bytes: usize::MAX,
+    };
+    let kept = room.kept(first.iter().map(|(source, place)| Claim {
+        key: *source,
+        namespace: &source.key.namespace,
+        since: *place,
+        bytes: 0,
+    }));
+    let mut wanted = Wanted::new();
+    for (source, key) in &sources {
+        if kept.as_ref().is_none_or(|kept| kept.contains(source)) {
+            let keys = wanted.entry(source.clone()).or_default();
+            keys.insert(key.clone());
         }
     }
+    wanted
 }
 
 /// Returns the values of the properties that the handler reads, without those that have none. The error is `None` while an

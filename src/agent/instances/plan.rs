@@ -5,7 +5,7 @@ mod devices;
 mod trouble;
 
 pub(crate) use arrivals::Arrivals;
-use budget::{InstanceBudget, bytes_of};
+use budget::InstanceBudget;
 
 use super::bounds;
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     },
     store::{Configurations, Instances, Report, Reports},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 /// The uptime since when the device of an Instance has been missing.
 pub(crate) type Absences = BTreeMap<InstanceKey, Duration>;
@@ -64,7 +64,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             && !world.validated.accepted.contains_key(&configuration)
             && !world.configurations.may_have(&configuration);
         if is_orphan {
-            budget.free(instance); // it is about to be deleted
+            budget.free(&configuration, instance); // it is about to be deleted
         }
     }
     for (key, accepted) in &world.validated.accepted {
@@ -72,7 +72,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         if part.is_left_out() && part.unseen.is_empty() {
             continue; // the other nodes' Configurations are not reported
         }
-        budget.turn.next_share();
+        budget.turn.begin(key);
         let new = part.follow_devices(&mut budget.turn);
         part.follow_absences(&mut budget);
         let arrivals = part.announce_missing(new, &mut budget);
@@ -105,8 +105,8 @@ struct PlanOfOne<'a> {
     absences: Absences,
     wake_in: Option<Duration>,
     report: Report,
-    /// The bytes of the properties of its Instances.
-    bytes: usize,
+    /// The number of Instances whose devices each host of the LAN announces.
+    announced_by: BTreeMap<IpAddr, usize>,
 }
 
 impl<'a> PlanOfOne<'a> {
@@ -137,17 +137,16 @@ impl<'a> PlanOfOne<'a> {
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))
             .collect();
-        let bytes = unseen.values().map(|instance| bytes_of(instance));
         Self {
             world,
             key,
             accepted,
             discovery,
-            bytes: bytes.sum(),
             unseen,
             absences: Absences::new(),
             wake_in: None,
             report,
+            announced_by: BTreeMap::new(),
         }
     }
 
@@ -167,6 +166,7 @@ impl<'a> PlanOfOne<'a> {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
                     self.report.instances += 1;
+                    self.count_host(device);
                     match other_identity(instance, device) {
                         Some(pinned) => self.refuse(key, instance, device, &pinned),
                         None => self.see(instance, device, turn),
@@ -176,6 +176,12 @@ impl<'a> PlanOfOne<'a> {
             }
         }
         new
+    }
+
+    fn count_host(&mut self, device: &Device) {
+        if let Some(host) = device.announcer {
+            *self.announced_by.entry(host).or_default() += 1;
+        }
     }
 
     /// A missing device is reported as unhealthy until its grace period is over, but not before a first complete look. An Instance
@@ -194,7 +200,7 @@ impl<'a> PlanOfOne<'a> {
                 .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
             if self.is_left_out() || is_elsewhere {
                 self.watch_on(key, instance);
-                self.free(instance, budget);
+                budget.free(self.key, instance);
                 continue;
             }
             let flapping = id.as_ref().and_then(|id| self.flapping(id));
@@ -220,7 +226,7 @@ impl<'a> PlanOfOne<'a> {
             self.absences.insert(key.clone(), since);
             if is_complete && left.is_zero() {
                 self.watch_on(key, instance);
-                self.free(instance, budget);
+                budget.free(self.key, instance);
                 continue;
             }
             self.report.instances += 1;

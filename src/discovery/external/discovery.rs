@@ -4,11 +4,14 @@ use super::{
     host_paths::HostPaths,
     plan::{Endpoints, Event},
     registrations::{Registration, Registrations},
-    stream::{self, KnownDevices, Stream},
+    stream::{self, Isolated, KnownDevices, Stream},
 };
 use crate::{
     discovery::{Discovery, DiscoveryError},
-    model::device::{DeviceSet, Scope},
+    model::{
+        device::{DeviceSet, Scope},
+        typed_names::ConfigurationKey,
+    },
     proto::discovery::DiscoverRequest,
     telemetry::metrics,
 };
@@ -36,6 +39,8 @@ pub struct ExternalDiscovery {
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
     pub(super) known_devices: KnownDevices,
+    /// The Configuration for which it runs, as text.
+    pub(super) configuration: String,
     /// When the agent started.
     pub(super) agent_began: Instant,
 }
@@ -71,6 +76,7 @@ impl ExternalDiscovery {
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
             known_devices: KnownDevices::default(),
+            configuration: String::new(),
             agent_began: Instant::now(),
         }
     }
@@ -157,6 +163,10 @@ impl Discovery for ExternalDiscovery {
         self.scope
     }
 
+    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
+        self.configuration = configuration.to_string();
+    }
+
     fn run(
         self: Box<Self>,
         found: watch::Sender<DeviceSet>,
@@ -236,7 +246,10 @@ impl Streams {
                 endpoint: endpoint.clone(),
                 request: discovery.request.clone(),
                 paths: registration.paths(&discovery.host_paths),
-                isolated: isolated.then(|| discovery.known_devices.clone()),
+                isolated: isolated.then(|| Isolated {
+                    known_devices: discovery.known_devices.clone(),
+                    configuration: discovery.configuration.clone(),
+                }),
                 registered: times.subscribe(),
                 events: self.events.clone(),
             };

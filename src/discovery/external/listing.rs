@@ -77,6 +77,7 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
         device_specs,
         connection,
         pin,
+        announcer,
     } = device;
     if id.is_empty() || id.len() > ID_MAX || id.chars().any(char::is_control) {
         return Err(format!(
@@ -105,7 +106,7 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
     found.properties = properties;
     let is_known = |name: &String| found.properties.contains_key(name);
     found.connection = connection.into_iter().filter(is_known).collect();
-    found.pin = pin_of(&pin)?;
+    (found.pin, found.announcer) = (pin_of(&pin)?, announcer.parse().ok());
     for mount in mounts {
         let (inside, host) = (&mount.container_path, &mount.host_path);
         check_paths("mounts", inside, host, &allowed.mounts)?;
@@ -133,9 +134,8 @@ fn pin_of(text: &str) -> Result<Option<Pin>, String> {
         return Ok(None);
     }
     let is_text = text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
-    let pin = text.parse().ok().filter(|_| is_text);
-    let wrong = || format!("its pin {} {NotAPin}", shown(text));
-    pin.map(Some).ok_or_else(wrong)
+    let pin = text.parse().ok().filter(|_| is_text).map(Some);
+    pin.ok_or_else(|| format!("its pin {} {NotAPin}", shown(text)))
 }
 
 fn check_paths(field: &str, inside: &str, host: &str, allowed: &HostPaths) -> Result<(), String> {

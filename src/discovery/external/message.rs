@@ -64,6 +64,7 @@ fn message(device: &Device) -> v0::Device {
             .pin
             .as_ref()
             .map_or_else(String::new, ToString::to_string),
+        announcer: (device.announcer).map_or_else(String::new, |host| host.to_string()),
     }
 }
 
@@ -87,6 +88,7 @@ mod tests {
             .map(property)
             .into();
         device.connection = ["ADDR".to_owned()].into();
+        device.announcer = "10.0.0.9".parse().ok();
         device.pin = "10.0.0.0/24 porch.local".parse().ok();
         device.device_nodes = vec![DeviceNode {
             container_path: "/dev/video0".to_owned(),

@@ -5,7 +5,10 @@ use crate::{
     backoff::Backoff,
     discovery::{DiscoveryError, DiscoveryHandler},
     files,
-    model::device::{DeviceId, DeviceSet},
+    model::{
+        device::{DeviceId, DeviceSet},
+        typed_names::ConfigurationKey,
+    },
     proto::discovery::{
         DeviceList, DiscoverRequest,
         discovery_handler_server::{self, DiscoveryHandlerServer},
@@ -161,7 +164,10 @@ impl discovery_handler_server::DiscoveryHandler for Service {
         let properties = request.discovery_properties.into_iter();
         let properties = properties.filter_map(text).collect();
         let prepared = (self.handler).prepare_with(&request.discovery_details, &properties);
-        let discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
+        let mut discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
+        if let Some((namespace, name)) = request.configuration.split_once('/') {
+            discovery.belongs_to(&ConfigurationKey::new(namespace, name));
+        }
         let (found, seen) = watch::channel(DeviceSet::default());
         let running = Running {
             run: discovery.run(found, CancellationToken::new()),

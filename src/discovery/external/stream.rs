@@ -57,11 +57,19 @@ pub(super) struct Stream {
     pub(super) endpoint: Endpoint,
     pub(super) request: DiscoverRequest,
     pub(super) paths: HandlerPaths,
-    /// For a built-in handler in an isolated process: the devices that it should prefer.
-    pub(super) isolated: Option<KnownDevices>,
+    /// For a built-in handler in an isolated process.
+    pub(super) isolated: Option<Isolated>,
     /// The number of registrations of the endpoint.
     pub(super) registered: watch::Receiver<u64>,
     pub(super) events: mpsc::Sender<(Endpoint, Event)>,
+}
+
+/// What a built-in handler in an isolated process is told beside the question.
+pub(super) struct Isolated {
+    /// The devices that it should prefer.
+    pub(super) known_devices: KnownDevices,
+    /// The Configuration for which it is asked, as text.
+    pub(super) configuration: String,
 }
 
 /// Returns what a handler is asked.
@@ -73,7 +81,7 @@ pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> D
     DiscoverRequest {
         discovery_details: details.to_owned(),
         discovery_properties: properties.iter().map(property).collect(),
-        known_devices: vec![],
+        ..DiscoverRequest::default()
     }
 }
 
@@ -127,8 +135,9 @@ impl Stream {
             Err(_) => return Event::Broken(format!("cannot be reached in {DIAL_TIMEOUT:?}")),
         };
         let mut request = self.request.clone();
-        if let Some(known) = &self.isolated {
-            let known = known.borrow();
+        if let Some(isolated) = &self.isolated {
+            request.configuration.clone_from(&isolated.configuration);
+            let known = isolated.known_devices.borrow();
             request.known_devices = known.iter().map(|id| id.as_str().to_owned()).collect();
         }
         let mut client = DiscoveryHandlerClient::new(channel).max_decoding_message_size(LIST_MAX);
@@ -246,7 +255,10 @@ mod tests {
                 mounts: nothing(),
                 device_nodes: nothing(),
             },
-            isolated: Some(KnownDevices::default()),
+            isolated: Some(Isolated {
+                known_devices: KnownDevices::default(),
+                configuration: String::new(),
+            }),
             registered: watch::channel(0).1,
             events: mpsc::channel(1).0,
         };

@@ -17,7 +17,7 @@ const SHORT_MESSAGE: usize = 96;
 const RESERVED: usize = 512;
 
 /// Makes the object fit into `most` bytes: messages are cut, then the newest devices without an Instance are left out, those
-/// of the Configuration first that has the most bytes of them.
+/// of the namespace first that has the most bytes of them, and there of the Configuration that has the most.
 pub(super) fn fit(
     spec: &mut NodeDevicesSpec,
     reports: &BTreeMap<ConfigurationKey, Report>,
@@ -33,7 +33,7 @@ pub(super) fn fit(
         .map(|(view, report)| Candidates::new(view, report))
         .collect();
     while bytes > most
-        && let Some(largest) = candidates.iter_mut().max_by_key(|c| c.bytes)
+        && let Some(largest) = largest(&mut candidates)
         && let Some(saved) = largest.leave_out_newest()
     {
         bytes = bytes.saturating_sub(saved);
@@ -75,8 +75,22 @@ fn cut_messages(view: &mut ConfigurationView) {
     lists(view).flatten().for_each(messages);
 }
 
+/// Returns the largest Configuration of the namespace whose Configurations are largest together.
+fn largest(candidates: &mut [Candidates]) -> Option<&mut Candidates> {
+    let mut of_namespaces: BTreeMap<&str, usize> = BTreeMap::new();
+    for one in candidates.iter() {
+        *of_namespaces.entry(&one.namespace).or_default() += one.bytes;
+    }
+    let (namespace, _) = of_namespaces.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+    let namespace = namespace.to_owned();
+    let of_it = candidates.iter_mut();
+    let of_it = of_it.filter(|one| one.namespace == namespace);
+    of_it.max_by_key(|one| one.bytes)
+}
+
 /// The devices of one Configuration that have no Instance.
 struct Candidates {
+    namespace: String,
     /// The bytes of each, the newest last.
     devices: Vec<(String, usize)>,
     bytes: usize,
@@ -93,6 +107,7 @@ impl Candidates {
             .filter_map(|id| Some((id.clone(), *sizes.get(id.as_str())?)))
             .collect();
         Self {
+            namespace: view.namespace.clone(),
             bytes: devices.iter().map(|(_, bytes)| bytes).sum(),
             left_out: BTreeSet::new(),
             devices,
@@ -120,7 +135,7 @@ impl Candidates {
         // One may have got an Instance by an earlier report.
         view.complete = false;
         let message = format!(
-            "{} new devices are left out: what a node reports has {} KiB at most, and this Configuration has the largest part; narrow what is found, or give devices shorter names and fewer properties",
+            "{} new devices are left out: what a node reports has {} KiB at most, and of the namespace with the largest part this Configuration has the largest; narrow what is found, or give devices shorter names and fewer properties",
             self.left_out.len(),
             most >> 10
         );
@@ -158,12 +173,17 @@ mod tests {
         }
     }
 
+    /// Fits the reports of Configurations, each with its namespace and its name.
     fn fitted(reports: &[(&str, Report)], most: usize) -> NodeDevicesSpec {
-        let key = |name: &str| ConfigurationKey::new("default", name.to_owned());
+        let key = |path: &str| {
+            let (namespace, name) = path.split_once('/').unwrap_or(("default", path));
+            ConfigurationKey::new(namespace, name.to_owned())
+        };
         let reports: BTreeMap<_, _> = (reports.iter().cloned())
             .map(|(name, report)| (key(name), report))
             .collect();
         let view = |(key, report): (&ConfigurationKey, &Report)| ConfigurationView {
+            namespace: key.namespace.clone(),
             name: key.name.to_string(),
             complete: report.complete,
             devices: report.devices.clone(),
@@ -205,6 +225,32 @@ mod tests {
         );
         assert_eq!(large.problems[0].reason, Reason::TooManyDevices);
         assert_eq!((large.complete, small.complete), (false, true));
+    }
+
+    #[test]
+    fn a_namespace_of_many_small_reports_loses_its_own_devices_and_no_other_does() {
+        for [many, one] in [["a", "b"], ["b", "a"]] {
+            let mut reports: Vec<(String, Report)> = (0..64)
+                .map(|n| (format!("{many}/c{n}"), report(0, 10, 600)))
+                .collect();
+            reports.push((format!("{one}/cam"), report(0, 40, 600)));
+            let reports: Vec<_> = (reports.iter())
+                .map(|(path, report)| (path.as_str(), report.clone()))
+                .collect();
+            let spec = fitted(&reports, 300_000);
+            let views = spec.configurations.iter();
+            let of = |namespace| {
+                views
+                    .clone()
+                    .filter(move |view| view.namespace == namespace)
+            };
+            let [cam] = &*of(one).collect::<Vec<_>>() else {
+                panic!("{spec:?}")
+            };
+            assert_eq!((cam.devices.len(), cam.problems.len()), (40, 0));
+            let left: usize = of(many).map(|view| view.devices.len()).sum();
+            assert!((100..600).contains(&left), "{left}");
+        }
     }
 
     #[test]

@@ -8,14 +8,16 @@
 //! | `brokerProperties` of a Configuration | 32 KiB | | `BadSpec` |
 //! | one Configuration as it is read | 256 KiB | | it is not parsed, and is named as unreadable |
 //! | the Configurations of a process | 8 MiB, and of an agent `--max-configurations` | a namespace with a smaller part of them comes before one with a larger part | the newest of that namespace are not read |
-//! | Instances of a node | `--max-instances`, with 16 MiB of properties | a Configuration: half of what others leave | its devices are left out: `TooManyDevices` |
-//! | what a plan writes in one turn | 512 KiB | a Configuration: half of what is left, and one device at least | it is written in the next turns |
-//! | NodeDevices | 1 MiB | | messages are cut first, then the newest devices without an Instance of the Configuration with the most are left out: `TooManyDevices` |
+//! | Instances of a node | `--max-instances`, with 16 MiB of properties | a namespace, and in it a Configuration: half of what others leave ([`Division`]) | its devices are left out: `TooManyDevices` |
+//! | Instances of a Configuration | `maxInstances` | a host of the LAN that announces devices: half of what others leave | its devices are left out: `TooManyDevices` |
+//! | devices that are found by mDNS | 16 MiB | as Instances of a node | its services are left out: `DiscoveryIncomplete` |
+//! | what a plan writes in one turn | 512 KiB | as Instances of a node, and one device at least | it is written in the next turns |
+//! | NodeDevices | 1 MiB | | messages are cut first, then the newest devices without an Instance are left out, of the namespace with the most, and in it of the Configuration with the most: `TooManyDevices` |
 //! | the environment in one answer of Allocate | 256 KiB | | the container is refused |
 //!
-//! A part that is half of what others leave needs no list of who may come: whoever comes later finds something, and who
-//! takes the most is the one whose newest devices are left out. A Configuration's own properties are in memory once: each
-//! plan borrows them, and a report has only the device's own.
+//! Who takes the most is the one whose newest devices are left out. A Configuration's own properties are in memory once:
+//! each plan borrows them, and a report has only the device's own.
+use super::{division::Division, typed_names::ConfigurationKey};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,41 +35,41 @@ pub fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_string(value).map_or(usize::MAX, |text| text.len())
 }
 
-/// Returns the most that one may have of a thing of which `left` is free, and which it has `own` of: half of what others
-/// leave. One of a thing is never divided.
-pub fn share(left: i64, own: i64) -> i64 {
-    let others_leave = left.saturating_add(own).max(0);
-    others_leave / 2 + others_leave % 2
-}
-
 /// The bytes that may be planned in one turn.
 #[derive(Debug)]
 pub struct Turn {
-    left: usize,
+    division: Division,
+    /// The Configuration whose part it is now, and its most.
+    of: Option<ConfigurationKey>,
     share: usize,
     taken: usize,
 }
 
 impl Turn {
-    pub fn new(bytes: usize) -> Self {
+    /// Returns the turn of these Configurations.
+    pub fn new<'a>(bytes: usize, of: impl IntoIterator<Item = &'a ConfigurationKey>) -> Self {
+        let mut division = Division::new(bytes);
+        of.into_iter().for_each(|key| division.join(key));
         Self {
-            left: bytes,
-            share: bytes / 2,
+            division,
+            of: None,
+            share: 0,
             taken: 0,
         }
     }
 
-    /// Begins the part of the next Configuration: half of what is left.
-    pub fn next_share(&mut self) {
-        self.left = self.left.saturating_sub(self.taken);
-        (self.share, self.taken) = (self.left / 2, 0);
+    /// Begins the part of a Configuration.
+    pub fn begin(&mut self, key: &ConfigurationKey) {
+        self.of = Some(key.clone());
+        (self.share, self.taken) = (self.division.most(key), 0);
     }
 
     /// Takes bytes of this part. Returns whether it has them: of each part the first one that asks gets what it needs.
     pub fn take(&mut self, bytes: usize) -> bool {
         let is_had = self.taken == 0 || self.taken + bytes <= self.share;
-        if is_had {
+        if let Some(key) = self.of.as_ref().filter(|_| is_had) {
             self.taken += bytes;
+            self.division.take(key, bytes);
         }
         is_had
     }
@@ -138,24 +140,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn half_of_what_others_leave_is_a_share() {
-        assert_eq!(share(1000, 0), 500);
-        assert_eq!(share(500, 500), 500, "it stays so while it is taken");
-        assert_eq!((share(1, 0), share(0, 0), share(-3, 1)), (1, 0, 0));
-    }
-
-    #[test]
-    fn of_a_turn_each_gets_half_of_what_is_left_and_one_at_least() {
-        let mut turn = Turn::new(100);
-        turn.next_share();
-        assert!(turn.take(30) && turn.take(20) && !turn.take(1));
-        turn.next_share();
+    fn of_a_turn_each_gets_half_of_what_others_leave_and_one_at_least() {
+        let keys = [("a", "x"), ("a", "y"), ("b", "z")];
+        let keys = keys.map(|(namespace, name)| ConfigurationKey::new(namespace, name.to_owned()));
+        let mut turn = Turn::new(100, &keys);
+        turn.begin(&keys[0]);
+        assert!(turn.take(15) && turn.take(10) && !turn.take(1));
+        turn.begin(&keys[1]);
         assert!(
             turn.take(200) && !turn.take(1),
             "the first one is never refused"
         );
-        turn.next_share();
+        turn.begin(&keys[2]);
         assert!(turn.take(1) && !turn.take(1));
+        let mut turn = Turn::new(100, &keys[2..]);
+        turn.begin(&keys[2]);
+        assert!(turn.take(50) && !turn.take(1));
     }
 
     #[test]

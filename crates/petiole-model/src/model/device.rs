@@ -5,6 +5,7 @@ use super::{names::digest_32, pin::Pin};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -45,6 +46,9 @@ pub struct Device {
     pub cdi_devices: Vec<String>,
     /// The identity that is recorded when the device is first found, and compared from then on.
     pub pin: Option<Pin>,
+    /// The host of the LAN that announces the device. Anyone there can announce devices, and each host has a part of the
+    /// Instances.
+    pub announcer: Option<IpAddr>,
 }
 
 impl Device {
@@ -58,7 +62,14 @@ impl Device {
             device_nodes: Vec::new(),
             cdi_devices: Vec::new(),
             pin: None,
+            announcer: None,
         }
+    }
+
+    #[must_use]
+    pub fn announced_by(self, host: IpAddr) -> Self {
+        let announcer = Some(host);
+        Self { announcer, ..self }
     }
 
     /// Returns a digest of all values that a container got for reaching the device. While the digest stays the same,

@@ -6,8 +6,9 @@
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
 /// Beyond it: the youngest of the namespace with the largest part are refused (`TooManyConfigurations`).
 pub const AGENT_CONFIGURATIONS: usize = 100;
-/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent; a Configuration
-/// may have half of what the others leave. Beyond it: devices are left out (`TooManyDevices`).
+/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent; a
+/// namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
+/// (`TooManyDevices`).
 pub const AGENT_INSTANCES: usize = 2000;
 /// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
 /// server refuses the object, and agents do not use it (`BadSpec`).
@@ -53,14 +54,15 @@ pub const CONFIGURATION_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes of all Configurations that an agent or a controller keeps; agents need no specs of brokers and Services.
 /// Beyond it: the youngest of the namespace with the largest part are not read (`TooManyConfigurations`).
 pub const CONFIGURATIONS_BYTES_MAX: usize = 8 << 20;
-/// The most bytes of the properties of all Instances of a node; a Configuration may have half of what the others leave.
-/// Beyond it: devices of the Configuration with the largest part are left out (`TooManyDevices`).
-pub const INSTANCES_BYTES_MAX: i64 = 16 << 20;
+/// The most bytes of the properties of all Instances of a node; a namespace, and in it a Configuration, may have half of
+/// what the others leave. Beyond it: devices of the Configuration that exceeds its part are left out (`TooManyDevices`).
+pub const INSTANCES_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of new and changed properties of devices that an agent plans in one turn. Beyond it: the others follow
-/// in the next turns, and each Configuration has a part of each turn.
+/// in the next turns, and each namespace and each Configuration has a part of each turn.
 pub const TURN_BYTES_MAX: usize = 512 * 1024;
 /// The most bytes of a NodeDevices; the API server refuses one with 1.5 MB. Beyond it: messages are cut, and then the
-/// newest devices without an Instance of the Configuration with the largest part are left out (`TooManyDevices`).
+/// newest devices without an Instance of the namespace with the largest part are left out, there those of the Configuration
+/// with the largest part (`TooManyDevices`).
 pub const NODE_DEVICES_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of an answer of `Allocate` for one container. Beyond it: the container is refused.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -87,7 +89,8 @@ pub const DETAILS_BYTES_MAX: usize = 4 * DETAILS_MAX;
 /// (`BadSpec`).
 pub const DISCOVERY_PROPERTIES_MAX: usize = 64;
 /// The most Secrets and ConfigMaps that one agent watches for `discoveryProperties`. Each takes a request to the API
-/// server that stays open. Beyond it: younger Configurations have the problem `DiscoveryPropertyUnreadable`.
+/// server that stays open. Beyond it: younger Configurations of the namespace with the largest part have the problem
+/// `DiscoveryPropertyUnreadable`.
 pub const PROPERTY_SOURCES_MAX: usize = 64;
 /// The longest name of a resource, in characters: a prefix, a slash and a name. Beyond it: the API server refuses
 /// the write.

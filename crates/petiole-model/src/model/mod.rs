@@ -3,6 +3,7 @@ pub mod age;
 pub mod budget;
 pub mod container_edits;
 pub mod device;
+pub mod division;
 pub mod hidden;
 pub mod instance_name;
 pub mod instance_row;

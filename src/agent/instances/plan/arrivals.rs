@@ -2,12 +2,14 @@
 //!
 //! All devices of a new Configuration, or of a network that comes up, get theirs at once. While names go on being new, as
 //! in a flood, a few a second do, and those that were seen longest come first: each Instance costs the API server writes,
-//! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes.
+//! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes. The hosts that announce devices
+//! take turns, and each has a part of the Instances of the Configuration.
 use super::{InstanceBudget, PlanOfOne};
 use crate::{
     api::{configuration::Problem, reason::Reason},
     model::{
         device::{Device, DeviceId},
+        division::share,
         limits,
         token_bucket::TokenBucket,
         typed_names::ConfigurationKey,
@@ -15,11 +17,15 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     time::Duration,
 };
 
 /// The rate of new Instances that a Configuration gets on this node in the long run.
 const NEW_A_SECOND: u32 = 2;
+/// The most Instances of a Configuration for devices that one host of the LAN announces, if they are more than half of what
+/// the other hosts leave of `maxInstances`. Beyond it: the newest devices of this host are left out (`TooManyDevices`).
+const HOST_INSTANCES_MAX: usize = 32;
 
 /// The number of new Instances that each Configuration may have.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -68,13 +74,16 @@ impl<'a> PlanOfOne<'a> {
         // Those that were reported may have their Instances by now. Stable: those that came together stay in their order.
         new.sort_by_cached_key(|device| (!reported.contains(&device.id), since(device)));
         let mut tokens = arrival.bucket.available(now);
-        let mut left_out = 0;
-        let share = budget.share(self.report.instances, self.bytes);
-        for device in new {
+        let mut left_out = LeftOut::default();
+        let mut share = budget.share(self.key);
+        for device in in_turns(new, &reported) {
             let bytes = self.stored_bytes(device);
-            let count = self.report.instances;
-            if count >= limit || !share.has(count, self.bytes + bytes) {
-                left_out += 1;
+            if self.report.instances >= limit || !share.has(bytes) {
+                left_out.count += 1;
+                continue;
+            }
+            if let Some(host) = device.announcer.filter(|host| !self.has_part(*host, limit)) {
+                *left_out.by_host.entry(host).or_default() += 1;
                 continue;
             }
             let is_new = !reported.contains(&device.id);
@@ -84,13 +93,15 @@ impl<'a> PlanOfOne<'a> {
             }
             tokens -= usize::from(is_new);
             self.report.instances += 1;
-            self.bytes += bytes;
-            budget.take(bytes);
+            self.count_host(device);
+            share.take(bytes);
+            budget.take(self.key, bytes);
             arrival.report(&device.id, is_new.then_some(now));
             self.announce(device, &self.candidates(&device.id), &mut budget.turn);
         }
         let problems = [
-            (left_out > 0).then(|| self.too_many(left_out, limit)),
+            (left_out.count > 0).then(|| self.too_many(left_out.count, limit)),
+            left_out.problem_of_hosts(limit),
             self.wait_for(&arrival).then(|| too_fast(limit)),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
@@ -103,6 +114,14 @@ impl<'a> PlanOfOne<'a> {
         let next = waits.then(|| arrival.bucket.next_in(self.world.uptime));
         self.wake_in = self.wake_in.into_iter().chain(next).min();
         waits
+    }
+
+    /// Returns whether one more device of a host belongs to the part of this host.
+    fn has_part(&self, host: IpAddr, limit: usize) -> bool {
+        let own = self.announced_by.get(&host).copied().unwrap_or_default();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let most = share(signed(limit) - signed(self.report.instances), signed(own));
+        own < HOST_INSTANCES_MAX || signed(own) < most
     }
 
     fn limit(&self) -> usize {
@@ -126,12 +145,50 @@ impl<'a> PlanOfOne<'a> {
 
     fn too_many(&self, left_out: usize, limit: usize) -> Problem {
         let message = format!(
-            "{left_out} more devices were found and are left out: maxInstances is {limit}, and of the {} Instances of a node (--max-instances, agent.maxInstances of the chart) and the {} MiB of their properties a Configuration may have half of what the others leave",
+            "{left_out} more devices were found and are left out: maxInstances is {limit}, and of the {} Instances of a node (--max-instances, agent.maxInstances of the chart) and the {} MiB of their properties the namespace {:?} may have half of what the others leave, and each of its Configurations half of what the others of them leave",
             self.world.max_instances,
-            limits::INSTANCES_BYTES_MAX >> 20
+            limits::INSTANCES_BYTES_MAX >> 20,
+            self.key.namespace
         );
         Problem::new(Reason::TooManyDevices, message)
     }
+}
+
+/// The devices that get no Instance.
+#[derive(Default)]
+struct LeftOut {
+    /// Those beyond the part of the Configuration.
+    count: usize,
+    /// Those beyond the part of the host that announces them.
+    by_host: BTreeMap<IpAddr, usize>,
+}
+
+impl LeftOut {
+    fn problem_of_hosts(&self, limit: usize) -> Option<Problem> {
+        let (host, _) = self.by_host.iter().max_by_key(|(_, count)| **count)?;
+        let count: usize = self.by_host.values().sum();
+        let message = format!(
+            "{count} devices are left out, most of them announced by {host}: of the {limit} Instances of maxInstances the devices of one host may have half of what the other hosts leave, or {HOST_INSTANCES_MAX}; check what it announces, narrow discoveryDetails, or raise maxInstances"
+        );
+        Some(Problem::new(Reason::TooManyDevices, message))
+    }
+}
+
+/// Lets the hosts of the LAN take turns: the first new device of each comes before the second one of any. Devices that are
+/// found in another way stay in their order.
+fn in_turns<'a>(new: Vec<&'a Device>, reported: &BTreeSet<DeviceId>) -> Vec<&'a Device> {
+    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut places = Vec::with_capacity(new.len());
+    for device in new {
+        let mut turn = 0;
+        if let Some(host) = device.announcer {
+            let count = counts.entry(host).or_default();
+            (turn, *count) = (*count, *count + 1);
+        }
+        places.push((!reported.contains(&device.id), turn, device));
+    }
+    places.sort_by_key(|(is_new, turn, _)| (*is_new, *turn));
+    places.into_iter().map(|(.., device)| device).collect()
 }
 
 /// Returns the problem of devices that wait. It has no count, because the count would change every half second.

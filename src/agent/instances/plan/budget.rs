@@ -1,76 +1,85 @@
 //! The Instances of all Configurations, with the bytes of their properties, and the part of each Configuration. Pure.
-use super::{PlanOfOne, World};
+use super::World;
 use crate::{
+    agent::values::Selection,
     api::instance::Instance,
     model::{
-        budget::{Turn, share, text_bytes},
+        budget::{Turn, text_bytes},
+        division::Division,
         limits,
+        typed_names::ConfigurationKey,
     },
 };
 
-/// The number of Instances and the bytes of their properties that are left; each is below zero if there are too many.
+/// Who has how many Instances, with how many bytes of properties.
 pub(super) struct InstanceBudget {
-    count: i64,
-    bytes: i64,
+    count: Division,
+    bytes: Division,
     /// The bytes of descriptions that this turn may report.
     pub(super) turn: Turn,
 }
 
-/// The most Instances of a Configuration, and the most bytes.
-#[derive(Debug, Clone, Copy)]
+/// The Instances of a Configuration with their bytes, and the most that it may have.
+#[derive(Debug)]
 pub(super) struct Share {
-    count: i64,
-    bytes: i64,
+    /// What it has, and the most.
+    count: [usize; 2],
+    bytes: [usize; 2],
 }
 
 impl Share {
-    /// Returns whether one more belongs to it, beside `count`, which makes `bytes` of all.
-    pub(super) fn has(self, count: usize, bytes: usize) -> bool {
-        signed(count) < self.count && signed(bytes) <= self.bytes
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.count[0] += 1;
+        self.bytes[0] += bytes;
+    }
+
+    /// Returns whether there is room for one more Instance.
+    pub(super) fn has(&self, bytes: usize) -> bool {
+        self.count[0] < self.count[1] && self.bytes[0] + bytes <= self.bytes[1]
     }
 }
 
 impl InstanceBudget {
     pub(super) fn new(world: &World<'_>) -> Self {
-        let bytes: usize = world.instances.values().map(|i| bytes_of(i)).sum();
-        Self {
-            count: signed(world.max_instances) - signed(world.instances.len()),
-            bytes: limits::INSTANCES_BYTES_MAX - signed(bytes),
-            turn: Turn::new(limits::TURN_BYTES_MAX),
+        let accepted = world.validated.accepted.iter();
+        let here = accepted.filter(|(_, accepted)| accepted.selection != Selection::LeftOut);
+        let here = here.map(|(key, _)| key);
+        let mut budget = Self {
+            count: Division::new(world.max_instances),
+            bytes: Division::new(limits::INSTANCES_BYTES_MAX),
+            turn: Turn::new(limits::TURN_BYTES_MAX, here.clone()),
+        };
+        for key in here {
+            budget.count.join(key);
+            budget.bytes.join(key);
         }
+        for (key, instance) in world.instances {
+            let of = instance.spec.configuration_key(&key.namespace);
+            budget.take(&of, bytes_of(instance));
+        }
+        budget
     }
 
-    /// Returns the part of a Configuration that has so much: half of what the others leave.
-    pub(super) fn share(&self, count: usize, bytes: usize) -> Share {
+    /// Returns the part of a Configuration.
+    pub(super) fn share(&self, key: &ConfigurationKey) -> Share {
         Share {
-            count: share(self.count, signed(count)),
-            bytes: share(self.bytes, signed(bytes)),
+            count: [self.count.own(key), self.count.most(key)],
+            bytes: [self.bytes.own(key), self.bytes.most(key)],
         }
     }
 
-    pub(super) fn take(&mut self, bytes: usize) {
-        self.count -= 1;
-        self.bytes -= signed(bytes);
+    pub(super) fn take(&mut self, key: &ConfigurationKey, bytes: usize) {
+        self.count.take(key, 1);
+        self.bytes.take(key, bytes);
     }
 
-    pub(super) fn free(&mut self, instance: &Instance) {
-        self.count += 1;
-        self.bytes += signed(bytes_of(instance));
-    }
-}
-
-impl PlanOfOne<'_> {
-    pub(super) fn free(&mut self, instance: &Instance, budget: &mut InstanceBudget) {
-        self.bytes = self.bytes.saturating_sub(bytes_of(instance));
-        budget.free(instance);
+    pub(super) fn free(&mut self, key: &ConfigurationKey, instance: &Instance) {
+        self.count.give_back(key, 1);
+        self.bytes.give_back(key, bytes_of(instance));
     }
 }
 
 /// Returns the bytes of the properties of an Instance.
-pub(super) fn bytes_of(instance: &Instance) -> usize {
+fn bytes_of(instance: &Instance) -> usize {
     text_bytes(&instance.spec.broker_properties)
-}
-
-fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

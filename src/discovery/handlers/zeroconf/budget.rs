@@ -4,15 +4,16 @@
 //! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
 //! that those of the other hosts leave.
 use super::service::with_record_of;
-use crate::model::{budget::share, device::Device};
+use crate::model::{
+    device::Device,
+    division::{Division, share},
+    typed_names::ConfigurationKey,
+};
 use petiole_mdns::LeftOut;
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// The most services of a Configuration. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
@@ -20,8 +21,8 @@ pub(super) const SERVICES_MAX: usize = 4096;
 /// The most bytes of all devices of a Configuration, with their ids and variables. Beyond it: services that come
 /// later are left out (`DiscoveryIncomplete`).
 const BYTES_MAX: usize = 4 << 20;
-/// The most bytes of the devices of all Configurations together; each may have half of what the others leave. Beyond it:
-/// services that come later are left out (`DiscoveryIncomplete`).
+/// The most bytes of the devices of all Configurations together; a namespace, and in it a Configuration, may have half of
+/// what the others leave. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
 const ALL_BYTES_MAX: usize = 16 << 20;
 /// The most left-out services that are remembered by name. Beyond it: only their existence is recorded.
 const LEFT_OUT_MAX: usize = 4096;
@@ -29,13 +30,28 @@ const LEFT_OUT_MAX: usize = 4096;
 /// A host that has used less than this part of the bytes is not the one that has exceeded its share.
 const LARGE: usize = 16;
 /// The bytes of the devices of all discoveries of a process. Each Configuration has copies of its own of what it finds.
-#[derive(Clone, Default)]
-pub(super) struct AllBytes(Arc<AtomicUsize>);
+#[derive(Clone)]
+pub(super) struct AllBytes(Arc<Mutex<Division>>);
+
+impl Default for AllBytes {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Division::new(ALL_BYTES_MAX))))
+    }
+}
+
+impl AllBytes {
+    /// The lock is never held over an await.
+    fn lock(&self) -> MutexGuard<'_, Division> {
+        // A panic of another holder leaves valid numbers.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The bytes of the admitted services, and the services that are left out.
-#[derive(Default)]
 pub(super) struct ServiceBudget {
     all: AllBytes,
+    /// The Configuration for which the services are found.
+    of: ConfigurationKey,
     bytes: usize,
     by_source: BTreeMap<IpAddr, usize>,
     /// The full names of services that are left out, and why.
@@ -56,24 +72,32 @@ pub(super) struct Known<'a> {
 }
 
 impl ServiceBudget {
-    /// Returns the budget of one of several discoveries.
-    pub(super) fn within(all: &AllBytes) -> Self {
-        let mut budget = Self::default();
-        budget.all = all.clone();
-        budget
+    /// Returns the budget of the discovery for a Configuration, which is one of several.
+    pub(super) fn within(all: &AllBytes, of: &ConfigurationKey) -> Self {
+        all.lock().join(of);
+        Self {
+            all: all.clone(),
+            of: of.clone(),
+            bytes: 0,
+            by_source: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            more_are_left_out: false,
+            others_are_left_out: None,
+        }
     }
 
-    /// Returns the most bytes that this discovery may have: half of what the others leave.
+    /// Returns the most bytes that this discovery may have.
     fn most(&self) -> usize {
-        let all = self.all.0.load(Ordering::Relaxed);
-        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let share = share(signed(ALL_BYTES_MAX) - signed(all), signed(self.bytes));
-        usize::try_from(share).unwrap_or(0).min(BYTES_MAX)
+        let all = self.all.lock();
+        // A Configuration whose details have changed may have a discovery that is about to end.
+        let beside = all.own(&self.of) - self.bytes;
+        all.most(&self.of).saturating_sub(beside).min(BYTES_MAX)
     }
 
     fn set(&mut self, bytes: usize) {
-        self.all.0.fetch_add(bytes, Ordering::Relaxed);
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut all = self.all.lock();
+        all.give_back(&self.of, self.bytes);
+        all.take(&self.of, bytes);
         self.bytes = bytes;
     }
 
@@ -84,6 +108,7 @@ impl ServiceBudget {
         device: Option<Device>,
     ) -> Option<Arc<Device>> {
         self.release(known.source, known.device);
+        let device = device.map(|device| device.announced_by(known.source));
         let device = device.map(|device| match self.exceeded(known.source, &device) {
             None => device,
             Some(_) => with_record_of(device, known.device.or(known.published)),
@@ -105,20 +130,21 @@ impl ServiceBudget {
             return None;
         }
         self.count(source, Some(&device));
-        Some(Arc::new(device))
+        Some(Arc::new(device.announced_by(source)))
     }
 
     /// Returns the limit that the bytes of one more device exceed.
     fn exceeded(&self, source: IpAddr, device: &Device) -> Option<LeftOut> {
         let more = bytes_of(device);
         let mine = self.by_source.get(&source).copied().unwrap_or_default();
-        let share = self.most().saturating_sub(self.bytes - mine) / 2;
+        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let part = share(signed(self.most()) - signed(self.bytes), signed(mine));
         // A host that has little is refused because of the others.
         let why = match mine + more > BYTES_MAX / LARGE {
             true => LeftOut::Share(source),
             false => LeftOut::Total,
         };
-        (mine + more > share).then_some(why)
+        (signed(mine + more) > part).then_some(why)
     }
 
     fn count(&mut self, source: IpAddr, device: Option<&Device>) {
@@ -170,7 +196,7 @@ impl ServiceBudget {
     pub(super) fn problem(&self) -> Option<String> {
         Some(match self.reason()? {
             LeftOut::Total => format!(
-                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most, and half of what other Configurations leave of {} MiB; narrow the filters",
+                "services are left out: {SERVICES_MAX} services with {} MiB of names and TXT records are the most, and of {} MiB a namespace has half of what the others leave, and each of its Configurations half of what the others of them leave; narrow the filters",
                 BYTES_MAX >> 20,
                 ALL_BYTES_MAX >> 20
             ),
@@ -185,6 +211,7 @@ impl ServiceBudget {
 impl Drop for ServiceBudget {
     fn drop(&mut self) {
         self.set(0);
+        self.all.lock().leave(&self.of);
     }
 }
 
@@ -197,28 +224,62 @@ fn bytes_of(device: &Device) -> usize {
 mod tests {
     use super::*;
 
+    fn device(n: usize) -> Device {
+        let mut device = Device::new(format!("service {n}"));
+        let value = "x".repeat(4096);
+        device.properties.insert("TXT".to_owned(), value);
+        device
+    }
+
+    fn host(n: usize) -> IpAddr {
+        IpAddr::from(u32::try_from(n).unwrap().to_be_bytes())
+    }
+
+    /// Admits as many of these services as there is room for, each of a host of its own.
+    fn fill(budget: &mut ServiceBudget) {
+        for n in 0..2000 {
+            budget.admit(n, host(n), device(n));
+        }
+    }
+
+    fn taken(all: &AllBytes, of: &[ServiceBudget]) -> usize {
+        let all = all.lock();
+        of.iter().map(|budget| all.own(&budget.of)).sum()
+    }
+
     #[test]
     fn many_discoveries_of_the_same_services_share_their_bytes() {
-        let device = |n: usize| {
-            let mut device = Device::new(format!("service {n}"));
-            let value = "x".repeat(4096);
-            device.properties.insert("TXT".to_owned(), value);
-            device
-        };
-        let host = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         let all = AllBytes::default();
-        let mut budgets: Vec<ServiceBudget> =
-            (0..100).map(|_| ServiceBudget::within(&all)).collect();
-        for budget in &mut budgets {
-            for n in 0..2000 {
-                budget.admit(n, host(n), device(n));
-            }
-        }
+        let key = |n: usize| ConfigurationKey::new("a", format!("c{n}"));
+        let mut budgets: Vec<ServiceBudget> = (0..100)
+            .map(|n| ServiceBudget::within(&all, &key(n)))
+            .collect();
+        budgets.iter_mut().for_each(fill);
         let bytes: usize = budgets.iter().map(|budget| budget.bytes).sum();
-        assert_eq!(bytes, all.0.load(Ordering::Relaxed));
-        assert!(bytes <= ALL_BYTES_MAX, "{bytes}");
-        assert!(budgets[0].bytes > BYTES_MAX - 16_384 && budgets[5].bytes > 200_000);
+        assert_eq!(bytes, taken(&all, &budgets));
+        assert!(bytes <= ALL_BYTES_MAX / 2, "{bytes}");
+        assert!(budgets[0].bytes > BYTES_MAX - 16_384 && budgets[4].bytes > 200_000);
+        // Another namespace has its own part.
+        let mut other = ServiceBudget::within(&all, &ConfigurationKey::new("b", "one".to_owned()));
+        fill(&mut other);
+        assert!(other.bytes > BYTES_MAX - 16_384, "{}", other.bytes);
+        drop(other);
         budgets.clear();
-        assert_eq!(all.0.load(Ordering::Relaxed), 0);
+        let mut alone = ServiceBudget::within(&all, &key(0));
+        fill(&mut alone);
+        assert!(alone.bytes > BYTES_MAX - 16_384);
+    }
+
+    #[test]
+    fn the_next_discovery_of_a_configuration_has_the_part_of_the_one_before() {
+        let all = AllBytes::default();
+        let key = ConfigurationKey::new("a", "c".to_owned());
+        let mut before = ServiceBudget::within(&all, &key);
+        fill(&mut before);
+        let mut next = ServiceBudget::within(&all, &key);
+        fill(&mut next);
+        assert!(before.bytes + next.bytes <= ALL_BYTES_MAX / 2);
+        drop(before);
+        assert_eq!(all.lock().own(&key), next.bytes);
     }
 }

@@ -1,14 +1,14 @@
 //! Gives `fuzz/` access to the private parts of this handler. Nothing else uses this file.
 use super::{
     address::Address,
-    budget,
+    budget::{self, AllBytes, ServiceBudget},
     details::Details,
     environment::Txt,
     events::Known,
     plan::Tracker,
     service::{self, device_from_service},
 };
-use crate::model::device::DeviceSet;
+use crate::model::{device::DeviceSet, typed_names::ConfigurationKey};
 use petiole_mdns::{Change, Family, Found, Link, Packet, Querier};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -76,10 +76,12 @@ impl Filter {
     }
 
     pub fn discovery(&self) -> Discovery {
+        let of = ConfigurationKey::new("", "");
+        let budget = ServiceBudget::within(&AllBytes::default(), &of);
         let mut discovery = Discovery {
             querier: Querier::new(0),
             known: Known::new(self.0.changes_at_once()),
-            tracker: Tracker::new(self.0.clone()),
+            tracker: Tracker::new(self.0.clone(), budget),
             found: Found::default(),
         };
         discovery.connect(Duration::ZERO);

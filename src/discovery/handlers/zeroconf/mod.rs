@@ -17,10 +17,13 @@ mod tracked;
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
 use crate::{
-    model::device::{DeviceId, DeviceSet, Scope},
+    model::{
+        device::{DeviceId, DeviceSet, Scope},
+        typed_names::ConfigurationKey,
+    },
     telemetry::metrics,
 };
-use budget::AllBytes;
+use budget::{AllBytes, ServiceBudget};
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
@@ -64,6 +67,7 @@ impl DiscoveryHandler for Zeroconf {
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
             bytes: self.bytes.clone(),
+            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -73,11 +77,16 @@ struct ZeroconfDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: AllBytes,
+    configuration: ConfigurationKey,
 }
 
 impl Discovery for ZeroconfDiscovery {
     fn scope(&self) -> Scope {
         self.details.scope
+    }
+
+    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
+        self.configuration = configuration.clone();
     }
 
     fn run(
@@ -105,7 +114,8 @@ impl ZeroconfDiscovery {
         let start = Instant::now();
         let browsed = self.details.kind.browse_name();
         let mut known = Known::new(self.details.changes_at_once());
-        let mut tracker = Tracker::new(self.details).within(&self.bytes);
+        let budget = ServiceBudget::within(&self.bytes, &self.configuration);
+        let mut tracker = Tracker::new(self.details, budget);
         let mut is_news = false;
         loop {
             let turn = self.turns.take(|| {

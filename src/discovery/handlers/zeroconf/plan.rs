@@ -5,7 +5,7 @@
 //! The querier decides whether a service is still present.
 use super::{
     address::{Address, Reach},
-    budget::{AllBytes, Known, SERVICES_MAX, ServiceBudget},
+    budget::{Known, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
     service::{Service, device_from_service},
@@ -72,24 +72,16 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    pub(super) fn new(details: Details) -> Self {
+    pub(super) fn new(details: Details, budget: ServiceBudget) -> Self {
         Self {
             details,
             services: BTreeMap::new(),
             published: DeviceSet::default(),
             settled: BTreeMap::new(),
-            budget: ServiceBudget::default(),
+            budget,
             notices: Notices::default(),
             report_at: None,
             is_behind: false,
-        }
-    }
-
-    /// Returns the same beside other discoveries.
-    pub(super) fn within(self, all: &AllBytes) -> Self {
-        Self {
-            budget: ServiceBudget::within(all),
-            ..self
         }
     }
 

@@ -2,9 +2,13 @@
 mod moves;
 mod publication;
 
-use super::super::{address::Address, budget::SERVICES_MAX, environment::Txt};
+use super::super::{
+    address::Address,
+    budget::{AllBytes, SERVICES_MAX, ServiceBudget},
+    environment::Txt,
+};
 use super::*;
-use crate::model::device::Device;
+use crate::model::{device::Device, typed_names::ConfigurationKey};
 use proptest::{collection::vec, prelude::*};
 
 const ADDR: &str = "AKRI_ZEROCONF_DEVICE_ADDR";
@@ -16,7 +20,10 @@ fn ms(millis: u64) -> Duration {
 
 fn tracker(yaml: &str) -> Tracker {
     let details = Details::parse(&format!("kind: _t._tcp\n{yaml}")).unwrap();
-    Tracker::new(details)
+    Tracker::new(
+        details,
+        ServiceBudget::within(&AllBytes::default(), &ConfigurationKey::new("", "")),
+    )
 }
 
 fn fullname(name: &str) -> String {
