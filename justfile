@@ -114,10 +114,15 @@ chart:
       echo "SKIPPED chart: helm is not installed"
     fi
 
-# Writes the files that tests compare with: the definitions, the rendered chart, docs/configuration.md, docs/limits.md
+# The page of `petiole web` in a headless Chromium (Debian: chromium); `just web --pictures` makes those of docs/images
+web *options:
+    tests/web/run {{ options }}
+
+# Writes the files that tests compare with: the definitions, what the page's test shows, the rendered chart, docs/configuration.md, docs/limits.md
 regenerate:
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test architecture limits
     PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --package petiole-people --lib the_page_is_tested
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages
 

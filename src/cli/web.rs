@@ -6,7 +6,7 @@ use petiole_people::live::web;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Serves the devices as a web page that changes by itself: a list, a map from nodes over devices to Pods, and what changes.
+/// Serves the devices as a web page that changes by itself: a list with problems first, a map, what changes, and each device.
 /// The page shows what you may read, and can change nothing.
 #[derive(Debug, Args)]
 pub struct Flags {

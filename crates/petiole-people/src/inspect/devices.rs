@@ -1,5 +1,6 @@
 //! Describes each device of a cluster: where it is, who uses it, and how it is. Pure.
 use super::{
+    pods::{is_ready, label, phase},
     slots::{self, UsedSlot},
     snapshot::Snapshot,
 };
@@ -8,12 +9,12 @@ use petiole_model::{
     api::{
         condition::{Condition, ConditionType},
         instance::{Instance, InstanceStatus, is_seen},
-        names,
+        names::{self, INSTANCE_LABEL},
     },
     model::instance_name::InstanceKey,
 };
 use serde::Serialize;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Properties that name a device, and those that say how to reach it. The handlers of this repository set them.
 const NAMES: &[&str] = &[
@@ -42,6 +43,11 @@ pub struct Device {
     pub health: String,
     pub capacity: i32,
     pub used: Vec<UsedSlot>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brokers: Option<Brokers>,
+    /// Why somebody should look at it: its health, or else the problem of its brokers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     #[serde(skip)]
     pub age: Option<Duration>,
 }
@@ -52,16 +58,49 @@ pub struct DeviceOnNode {
     pub healthy: bool,
 }
 
+/// The broker Pods of a device, without those that have done their work.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Brokers {
+    pub ready: usize,
+    pub all: usize,
+}
+
 /// Returns all devices of the snapshot by namespace and name.
 pub fn devices(snapshot: &Snapshot, now: Timestamp) -> Vec<Device> {
+    let mut brokers = brokers(snapshot);
     let instances = snapshot.instances.iter();
-    let devices = instances.map(|(key, instance)| device(snapshot, key, instance, now));
+    let devices = instances.map(|(key, instance)| {
+        let counted = brokers.remove(&(key.namespace.as_str(), key.name.as_str()));
+        device(snapshot, key, instance, counted, now)
+    });
     devices.collect()
 }
 
-fn device(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance, now: Timestamp) -> Device {
+/// Counts the broker Pods of each Instance, by namespace and name.
+fn brokers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Brokers> {
+    let mut counted: BTreeMap<(&str, &str), Brokers> = BTreeMap::new();
+    for (key, pod) in &snapshot.pods {
+        let instance = label(pod, INSTANCE_LABEL).filter(|_| phase(pod) != "Succeeded");
+        if let Some(instance) = instance {
+            let brokers = counted.entry((&key.namespace, instance)).or_default();
+            brokers.all += 1;
+            brokers.ready += usize::from(is_ready(pod));
+        }
+    }
+    counted
+}
+
+fn device(
+    snapshot: &Snapshot,
+    key: &InstanceKey,
+    instance: &Instance,
+    brokers: Option<Brokers>,
+    now: Timestamp,
+) -> Device {
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
+    let health = health(instance);
+    let problem = problem(instance, &health);
     Device {
         namespace: key.namespace.clone(),
         instance: key.name.clone().into(),
@@ -70,9 +109,11 @@ fn device(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance, now: Time
         configuration: instance.spec.configuration_name.clone().into(),
         resource: snapshot.instance_resource(key).into(),
         nodes: nodes(instance),
-        health: health(instance),
+        health,
         capacity: instance.spec.capacity,
         used: slots::used(snapshot, key, instance),
+        brokers,
+        problem,
         age: age.map(|age| Duration::try_from(age).unwrap_or_default()),
     }
 }
@@ -115,9 +156,7 @@ pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
 
 /// Returns `Healthy`, or what is wrong: the reason of the condition, or the nodes that do not see the device.
 fn health(instance: &Instance) -> String {
-    let conditions = instance.status.as_ref().map(|s| s.conditions.as_slice());
-    let conditions = conditions.unwrap_or_default();
-    let of_type = |type_| Condition::of_type(conditions, type_);
+    let of_type = |type_| condition(instance, type_);
     if let Some(condition) = of_type(ConditionType::Available).filter(|c| !c.is_true()) {
         return condition.reason.clone();
     }
@@ -133,6 +172,19 @@ fn health(instance: &Instance) -> String {
         [] => Device::HEALTHY.to_owned(),
         some => format!("Unhealthy on {}", some.join(",")),
     }
+}
+
+/// Returns what is wrong with the device in a word, or else with its brokers.
+fn problem(instance: &Instance, health: &str) -> Option<String> {
+    let brokers = condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true());
+    match health == Device::HEALTHY {
+        true => brokers.map(|condition| condition.reason.clone()),
+        false => Some(health.to_owned()),
+    }
+}
+
+fn condition(instance: &Instance, type_: ConditionType) -> Option<&Condition> {
+    Condition::of_type(&instance.status.as_ref()?.conditions, type_)
 }
 
 impl Device {
@@ -161,6 +213,8 @@ impl Device {
             health: "Deleted".to_owned(),
             capacity: 0,
             used: vec![],
+            brokers: None,
+            problem: Some("Deleted".to_owned()),
             age: None,
         }
     }

@@ -59,6 +59,13 @@ pub(crate) fn phase(pod: &Pod) -> &str {
     phase.unwrap_or("Unknown")
 }
 
+/// Returns how a Pod is in a word: why a container of it waits, or else its phase.
+pub(crate) fn state_of(pod: &Pod) -> &str {
+    let mut waiting = containers(pod).filter_map(|c| c.state.as_ref()?.waiting.as_ref());
+    let reason = waiting.find_map(|waiting| waiting.reason.as_deref());
+    reason.unwrap_or_else(|| phase(pod))
+}
+
 pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }

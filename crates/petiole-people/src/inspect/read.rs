@@ -23,6 +23,9 @@ use std::{
     fmt::Debug,
 };
 
+/// The number of Events that are asked for, of one Instance.
+const EVENTS_ASKED: u32 = 500;
+
 /// Returns everything that explains the objects of a namespace. Devices and their users can be in any namespace.
 pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snapshot> {
     let mut snapshot = match objects(client, None).await {
@@ -39,6 +42,12 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
     let what =
         "so not all Pods that hold a slot are known, and whether Petiole's own Pods run is not";
     pods(client, Some(namespace), what, &mut snapshot).await;
+    Box::pin(surroundings(client, namespace, &mut snapshot)).await;
+    Ok(snapshot)
+}
+
+/// Adds what else explains the objects of a namespace: the Nodes, what they report, and the warnings.
+pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snapshot) {
     let unread = &mut snapshot.unread;
     let nodes = petiole_cluster::list_all::<Node>(&Api::all(client.clone())).await;
     let nodes = noted(
@@ -71,7 +80,19 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
     snapshot
         .events
         .sort_by_key(|event| event.metadata.creation_timestamp.clone());
-    Ok(snapshot)
+}
+
+/// Returns the Events of an Instance, or why they cannot be read.
+pub async fn events_of(client: &Client, instance: &InstanceKey) -> Result<Vec<Event>, String> {
+    let InstanceKey { namespace, name } = instance;
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let its = format!("involvedObject.kind=Instance,involvedObject.name={name}");
+    let its = ListParams::default().fields(&its).limit(EVENTS_ASKED);
+    let events = events.list(&its).await.map(|list| list.items);
+    events.map_err(|e| {
+        let list = format!("list events {}", place(Some(namespace)));
+        petiole_cluster::cannot(&list, &e)
+    })
 }
 
 /// Returns the devices of a namespace, or of all, and who may use them.

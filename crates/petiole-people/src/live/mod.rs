@@ -2,7 +2,9 @@
 //! for `petiole web`. It writes nothing.
 //!
 //! `source` looks again and again, and `state` keeps what is shown and decides what has changed. `view` draws it on the
-//! terminal; `page` has the files of the web page.
+//! terminal; `page` has the files of the web page,
+//! and `details` is what it shows of one device.
+mod details;
 mod host;
 mod page;
 pub mod source;

@@ -1,4 +1,4 @@
-//! Holds the files of the web page. They use no library.
+//! Holds the files of the web page. They use no library. `tests/web/run` tests them in a browser.
 
 pub(super) struct File {
     pub(super) path: &'static str,
@@ -17,9 +17,19 @@ pub(super) const FILES: &[File] = &[
         content_type: "text/css; charset=utf-8",
         text: include_str!("page/page.css"),
     },
-    File {
-        path: "/page.js",
-        content_type: "text/javascript; charset=utf-8",
-        text: include_str!("page/page.js"),
-    },
+    script("/device.js", include_str!("page/device.js")),
+    script("/dom.js", include_str!("page/dom.js")),
+    script("/layout.js", include_str!("page/layout.js")),
+    script("/list.js", include_str!("page/list.js")),
+    script("/map.js", include_str!("page/map.js")),
+    script("/model.js", include_str!("page/model.js")),
+    script("/page.js", include_str!("page/page.js")),
 ];
+
+const fn script(path: &'static str, text: &'static str) -> File {
+    File {
+        path,
+        content_type: "text/javascript; charset=utf-8",
+        text,
+    }
+}

@@ -50,6 +50,14 @@ impl Source {
         }
     }
 
+    /// Returns the client of the cluster, of which more can be asked.
+    pub(super) fn client(&self) -> Option<Client> {
+        match self {
+            Self::Cluster { client, .. } => Some(client.clone()),
+            Self::Node { .. } => None,
+        }
+    }
+
     /// Returns where to look next if there are no devices.
     pub(super) fn hint(&self) -> String {
         match self {

@@ -4,9 +4,13 @@ use crate::inspect::{
     snapshot::Snapshot,
 };
 use k8s_openapi::jiff::Timestamp;
+use petiole_model::api::condition::{Condition, ConditionType};
 use ratatui::crossterm::event::KeyCode;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// The number of changes that are kept.
 const CHANGES_MAX: usize = 200;
@@ -58,16 +62,21 @@ pub(super) struct Shown<'a> {
     summary: String,
     problems: usize,
     error: Option<&'a str>,
-    devices: Vec<ShownDevice>,
+    /// Those with a problem first.
+    devices: &'a [Device],
+    /// The Configurations that are not ready.
+    configurations: &'a [NotReady],
     /// The newest first.
     changes: Vec<&'a Change>,
 }
 
+/// A Configuration that is not ready, in the words of its condition.
 #[derive(Debug, Serialize)]
-struct ShownDevice {
-    #[serde(flatten)]
-    device: Device,
-    healthy: bool,
+struct NotReady {
+    namespace: String,
+    configuration: String,
+    reason: String,
+    message: String,
 }
 
 /// The state that the terminal and the browser show.
@@ -77,7 +86,11 @@ pub(super) struct State {
     /// The command to run next if there are no devices.
     pub(super) hint: String,
     pub(super) now: Timestamp,
-    snapshot: Option<Snapshot>,
+    /// The devices of the last look that succeeded, those with a problem first.
+    devices: Option<Vec<Device>>,
+    /// The time of that look.
+    looked_at: Timestamp,
+    configurations: Vec<NotReady>,
     /// The error of the last look; the devices are those of the look before.
     pub(super) error: Option<String>,
     pub(super) changes: Vec<Change>,
@@ -92,7 +105,9 @@ impl State {
             place,
             hint,
             now: Timestamp::UNIX_EPOCH,
-            snapshot: None,
+            devices: None,
+            looked_at: Timestamp::UNIX_EPOCH,
+            configurations: vec![],
             error: None,
             changes: vec![],
             only_problems: false,
@@ -107,14 +122,17 @@ impl State {
             Err(e) => self.error = Some(format!("{e:#}")),
             Ok(snapshot) => {
                 self.error = snapshot.unread.first().cloned();
-                let after = devices(snapshot, now);
-                if let Some(before) = &self.snapshot {
-                    let texts = changes(&devices(before, now), &after).into_iter();
+                let mut after = devices(snapshot, now);
+                after.sort_by_key(|device| device.problem.is_none());
+                if let Some(before) = &self.devices {
+                    let texts = changes(before, &after).into_iter();
                     (self.changes).extend(texts.map(|text| Change { at: now, text }));
                 }
                 let surplus = self.changes.len().saturating_sub(CHANGES_MAX);
                 self.changes.drain(..surplus);
-                self.snapshot = Some(snapshot.clone());
+                self.configurations = not_ready(snapshot);
+                self.devices = Some(after);
+                self.looked_at = now;
             }
         }
     }
@@ -142,38 +160,43 @@ impl State {
 
     /// Returns whether there was a look that succeeded.
     pub(super) fn has_looked(&self) -> bool {
-        self.snapshot.is_some()
+        self.devices.is_some()
     }
 
-    /// Returns the devices that are listed.
+    /// Returns the devices that are listed, with their ages now.
     pub(super) fn devices(&self) -> Vec<Device> {
-        let mut devices = self.all();
-        devices.retain(|device| !self.only_problems || has_problem(device));
-        devices
+        let since = Duration::try_from(self.now.duration_since(self.looked_at));
+        let since = since.unwrap_or_default();
+        let listed = |device: &&Device| !self.only_problems || device.problem.is_some();
+        let listed = self.all().iter().filter(listed).cloned();
+        let aged = listed.map(|device| Device {
+            age: device.age.map(|age| age + since),
+            ..device
+        });
+        aged.collect()
     }
 
     /// Returns the state as a browser gets it.
     pub(super) fn shown(&self) -> Shown<'_> {
-        let devices = self.all();
-        let problems = devices.iter().filter(|device| has_problem(device)).count();
-        let devices = devices.into_iter().map(|device| ShownDevice {
-            healthy: !has_problem(&device),
-            device,
-        });
         Shown {
             place: &self.place,
             hint: &self.hint,
             summary: self.summary(),
-            problems,
+            problems: self.problems(),
             error: self.error.as_deref(),
-            devices: devices.collect(),
+            devices: self.all(),
+            configurations: &self.configurations,
             changes: self.changes.iter().rev().collect(),
         }
     }
 
-    fn all(&self) -> Vec<Device> {
-        let snapshot = self.snapshot.as_ref();
-        snapshot.map_or_else(Vec::new, |snapshot| devices(snapshot, self.now))
+    fn all(&self) -> &[Device] {
+        self.devices.as_deref().unwrap_or_default()
+    }
+
+    fn problems(&self) -> usize {
+        let devices = self.all().iter();
+        devices.filter(|device| device.problem.is_some()).count()
     }
 
     /// Returns the row of the selected device: the first one, until another is selected.
@@ -192,7 +215,7 @@ impl State {
             return "nothing was read yet".to_owned();
         }
         let devices = self.all();
-        let problems = devices.iter().filter(|device| has_problem(device)).count();
+        let problems = self.problems();
         let used: usize = devices.iter().map(|device| device.used.len()).sum();
         let slots: i64 = devices.iter().map(|d| i64::from(d.capacity)).sum();
         let count = devices.len();
@@ -201,12 +224,24 @@ impl State {
     }
 }
 
-pub(super) fn has_problem(device: &Device) -> bool {
-    device.health != Device::HEALTHY
-}
-
 fn key(device: &Device) -> InstanceName<'_> {
     (&device.namespace, &device.instance)
+}
+
+/// Returns the Configurations whose condition `Ready` is not true.
+fn not_ready(snapshot: &Snapshot) -> Vec<NotReady> {
+    let all = snapshot.configurations.iter();
+    let found = all.filter_map(|(key, configuration)| {
+        let conditions = &configuration.status.as_ref()?.conditions;
+        let ready = Condition::of_type(conditions, ConditionType::Ready)?;
+        (!ready.is_true()).then(|| NotReady {
+            namespace: key.namespace.clone(),
+            configuration: key.name.to_string(),
+            reason: ready.reason.clone(),
+            message: ready.message.clone(),
+        })
+    });
+    found.collect()
 }
 
 /// Describes what has changed from one look to the next.
@@ -232,6 +267,11 @@ fn of_device(was: &Device, is: &Device) -> Vec<String> {
     let mut texts = vec![];
     if was.health != is.health {
         texts.push(format!("{}: {} -> {}", name(is), was.health, is.health));
+    } else if was.problem != is.problem {
+        texts.push(match &is.problem {
+            Some(reason) => format!("{}: its brokers: {reason}", name(is)),
+            None => format!("{}: its brokers are well again", name(is)),
+        });
     }
     texts.extend(uses(Some(was), is));
     texts

@@ -1,5 +1,5 @@
 //! Draws the screen: the devices, the selected one in detail, and the latest changes. It decides nothing.
-use super::state::{State, has_problem};
+use super::state::State;
 use crate::{
     inspect::devices::Device,
     screen::{Content, draw_table, titled},
@@ -94,9 +94,15 @@ fn widths(rows: &[[String; 7]]) -> [u16; 7] {
     widths
 }
 
+/// Returns what is wrong with a device in a word, or that nothing is.
+fn state_of(device: &Device) -> &str {
+    device.problem.as_deref().unwrap_or(Device::HEALTHY)
+}
+
 fn row(device: &Device) -> [String; 7] {
-    let [name, shown, nodes, used, health, _] = device.cells();
+    let [name, shown, nodes, used, _, _] = device.cells();
     let [slots, _, _, age] = device.wide_cells();
+    let health = state_of(device).to_owned();
     [name, shown, health, slots, nodes, age, used].map(|cell| printable(&cell))
 }
 
@@ -122,9 +128,9 @@ fn details(device: &Device) -> Vec<Line<'static>> {
         true => "none".to_owned(),
         false => texts.join(", "),
     };
-    let health = match has_problem(device) {
-        true => Color::Red,
-        false => Color::Green,
+    let health = match device.problem {
+        Some(_) => Color::Red,
+        None => Color::Green,
     };
     let line = |label: &'static str, text: String, color: Color| {
         let label = Span::styled(format!("{label:<15}"), Style::new().fg(Color::DarkGray));
@@ -136,7 +142,7 @@ fn details(device: &Device) -> Vec<Line<'static>> {
         line("Configuration", device.configuration.clone(), Color::Reset),
         line("Resource", device.resource.clone(), Color::Reset),
         line("Address", address, Color::Reset),
-        line("Health", device.health.clone(), health),
+        line("Health", state_of(device).to_owned(), health),
         line("Nodes", listed(nodes.collect()), Color::Reset),
         line("Slots in use", listed(used.collect()), Color::Reset),
     ]
@@ -145,7 +151,10 @@ fn details(device: &Device) -> Vec<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::state::tests::{instance, state},
+        super::state::{
+            Key,
+            tests::{instance, state},
+        },
         *,
     };
     use ratatui::{Terminal, backend::TestBackend};
@@ -158,10 +167,10 @@ mod tests {
 
     #[test]
     fn a_narrow_window_shows_who_uses_a_device_and_what_is_wrong_with_the_selected_one() {
-        let shown = screen(&state([
-            instance("a", "node-1", true),
-            instance("b", "", false),
-        ]));
+        let mut state = state([instance("a", "node-1", true), instance("b", "", false)]);
+        // The one with a problem is first.
+        state.press(Key::Down);
+        let shown = screen(&state);
         for text in [
             "2 devices, 1 with a problem, 1 of 2 slots in use",
             "camera a  Healthy  1/1    node-1",

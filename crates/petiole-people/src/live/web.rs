@@ -3,14 +3,16 @@
 //! The page is read-only, and so is the server: it knows `GET` alone. It has the rights of whoever started it, so it listens
 //! on this machine alone unless a flag says otherwise.
 use super::{
+    details::{Read, details},
     host::Names,
     page,
     source::{self, Look, Source},
     state::State,
 };
+use crate::inspect::read;
 use axum::{
     Router,
-    extract::{Request, State as Shared},
+    extract::{Path, Request, State as Shared},
     http::{HeaderMap, HeaderName, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{
@@ -21,14 +23,25 @@ use axum::{
 };
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
+use kube::Client;
+use petiole_model::model::instance_name::InstanceKey;
 use petiole_telemetry::http;
 use std::{convert::Infallible, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 /// The time limit of a connection. A browser connects again by itself.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The number of questions about single devices that are answered at once. A further one waits.
+const QUESTIONS_AT_ONCE: usize = 2;
+/// The time for what one of them reads. After it the answer is without it.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The headers of every answer: the page loads nothing of another site, and no other site may show it.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -44,6 +57,14 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// The latest state as JSON, for all browsers.
 type Latest = watch::Receiver<Arc<str>>;
 
+/// The objects behind the state, and the cluster, of which more is asked when a browser wants to know all of a device.
+#[derive(Clone)]
+struct Behind {
+    looks: watch::Receiver<Option<Look>>,
+    client: Option<Client>,
+    turns: Arc<Semaphore>,
+}
+
 /// Serves the page on `listener` until `shutdown`, to browsers that use one of `names`, an address or `localhost`.
 pub async fn run(
     source: Source,
@@ -56,11 +77,17 @@ pub async fn run(
     let state = State::new(source.name(), source.hint());
     let (sender, looks) = watch::channel(None);
     let (states, latest) = watch::channel(text(&state)?);
+    let behind = Behind {
+        looks: looks.clone(),
+        client: source.client(),
+        turns: Arc::new(Semaphore::new(QUESTIONS_AT_ONCE)),
+    };
+    let routes = routes(latest, behind, names);
     let stop = shutdown.child_token();
     tokio::select! {
         ended = source::run(source, sender, stop.clone()) => ended,
         ended = publish(state, looks, states) => ended,
-        () = http::serve_routes(listener, routes(latest, names), CONNECTION_TIMEOUT, stop.clone()) => Ok(()),
+        () = http::serve_routes(listener, routes, CONNECTION_TIMEOUT, stop.clone()) => Ok(()),
     }
 }
 
@@ -88,7 +115,7 @@ fn text(state: &State) -> anyhow::Result<Arc<str>> {
     Ok(serde_json::to_string(&state.shown())?.into())
 }
 
-fn routes(latest: Latest, names: Arc<Names>) -> Router {
+fn routes(latest: Latest, behind: Behind, names: Arc<Names>) -> Router {
     let pages = page::FILES.iter().fold(Router::new(), |routes, file| {
         let answer = || async { ([(header::CONTENT_TYPE, file.content_type)], file.text) };
         routes.route(file.path, get(answer))
@@ -97,6 +124,8 @@ fn routes(latest: Latest, names: Arc<Names>) -> Router {
         .route("/devices", get(devices))
         .route("/events", get(events))
         .with_state(latest)
+        .route("/devices/{namespace}/{instance}", get(device))
+        .with_state(behind)
         .layer(from_fn_with_state(names, guarded))
 }
 
@@ -123,6 +152,49 @@ async fn guarded(
 async fn devices(Shared(latest): Shared<Latest>) -> impl IntoResponse {
     let text = latest.borrow().to_string();
     ([(header::CONTENT_TYPE, "application/json")], text)
+}
+
+/// Returns all that is known of one device.
+async fn device(
+    Shared(behind): Shared<Behind>,
+    Path((namespace, instance)): Path<(String, String)>,
+) -> Response {
+    let unknown = |text: &'static str| (StatusCode::NOT_FOUND, text).into_response();
+    let Ok(_turn) = behind.turns.acquire().await else {
+        return unknown("the server stops\n");
+    };
+    let look = behind.looks.borrow().clone();
+    let snapshot = look.as_deref().and_then(|look| look.as_ref().ok());
+    let Some(mut snapshot) = snapshot.cloned() else {
+        return unknown("the devices are not known\n");
+    };
+    let key = InstanceKey::new(&namespace, instance);
+    let mut read = Read {
+        is_of_cluster: behind.client.is_some(),
+        ..Read::default()
+    };
+    if let Some(client) = behind
+        .client
+        .filter(|_| snapshot.instances.contains_key(&key))
+    {
+        let reading = async {
+            Box::pin(read::surroundings(&client, &namespace, &mut snapshot)).await;
+            read::events_of(&client, &key).await
+        };
+        let events = timeout(QUESTION_TIMEOUT, reading).await;
+        // Without an answer in time, what is missing in the snapshot would be called missing in the cluster.
+        read.is_explained = events.is_ok();
+        let late = || Err("the API server did not answer in time".to_owned());
+        match events.unwrap_or_else(|_| late()) {
+            Ok(events) => read.events = events,
+            Err(unread) => read.unread.push(unread),
+        }
+        read.unread.append(&mut snapshot.unread);
+    }
+    match details(&snapshot, &key, read, Timestamp::now()) {
+        Some(details) => axum::Json(details).into_response(),
+        None => unknown("there is no such device\n"),
+    }
 }
 
 /// Returns the present state and each later one.

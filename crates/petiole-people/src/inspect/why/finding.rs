@@ -91,19 +91,35 @@ impl Explanation {
         findings.all(|finding| finding.cause == Cause::Fine)
     }
 
-    /// Returns one paragraph, and the commands below it. A finding that repeats another one's text is left out. Names and
-    /// messages come from anyone on the LAN, so no part can make a line of its own.
-    pub fn text(&self) -> String {
+    /// Returns what is wrong in one paragraph. A finding that repeats another one's text is left out. Names and messages come
+    /// from anyone on the LAN, so no part can make a line of its own.
+    pub fn paragraph(&self) -> String {
         let mut text = printable(&self.subject);
-        let mut commands: Vec<String> = vec![];
         for finding in &self.findings {
             let said = printable(&finding.text);
             if !text.contains(&said) {
                 text = format!("{text} {said}");
             }
-            let next = finding.next.as_deref().map(printable);
-            commands.extend(next.filter(|next| !commands.contains(next)));
         }
+        text
+    }
+
+    /// Returns the commands to run next, a line each.
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands: Vec<String> = vec![];
+        for next in self.findings.iter().filter_map(|f| f.next.as_deref()) {
+            let next = printable(next);
+            if !commands.contains(&next) {
+                commands.push(next);
+            }
+        }
+        commands
+    }
+
+    /// Returns the paragraph, and the commands below it.
+    pub fn text(&self) -> String {
+        let mut text = self.paragraph();
+        let commands = self.commands();
         if !commands.is_empty() {
             text.push_str(" Next:\n");
         }

@@ -1,121 +1,302 @@
-"use strict";
-// Shows the state that the server sends at each change. Names come from devices on the network, so they are only ever
-// set as text.
+// Shows the state that the server sends at each change. What is shown is decided in model.js and layout.js.
+import { configurationPage, devicePage, gonePage } from "./device.js";
+import { byId, element, setText, withCode } from "./dom.js";
+import { makeList } from "./list.js";
+import { makeMap } from "./map.js";
+import { addressOf, choicesOf, chosen, chosenConfigurations, FREE, hasWords, HEALTHY, idOf, IN_USE, numbersOf, plural, PROBLEM, readAddress, rowsOf, stateOf, VIEWS, words } from "./model.js";
 
-const SVG = "http://www.w3.org/2000/svg";
-const ROW = 34;
-const BOX = 26;
-const COLUMN = { node: { x: 0, width: 180 }, device: { x: 270, width: 230 }, pod: { x: 590, width: 340 } };
+// A browser that connects again within this time has lost nothing.
+const SILENCE = 3000;
+// A device's page is asked for again when the device changed, and else from time to time.
+const ASK_SOONEST = 3000;
+const ASK_LATEST = 15000;
+const THEMES = ["light dark", "light", "dark"];
 
-const byId = (id) => document.getElementById(id);
+let state;
+let view = readAddress(location.hash);
+let last = { ...view, page: "list", names: [] };
+let asked = { id: "", details: undefined, failure: "", at: 0, of: "" };
+let isPlanned = false;
+let silence;
 
-function element(name, text, className) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
+const main = byId("main");
+const list = makeList({ root: byId("list"), scroller: main, open: openRow, sort: sortBy });
+const map = makeMap({ root: byId("map"), point: showPointed });
+const scrolls = { list: 0, map: 0, changes: 0 };
+
+// What happens several times between two frames is drawn once.
+function plan() {
+  if (isPlanned) return;
+  isPlanned = true;
+  requestAnimationFrame(() => {
+    isPlanned = false;
+    draw();
+  });
 }
 
-function show(state) {
-  byId("summary").textContent = `${state.place}: ${state.summary}`;
-  showError(state.error);
-  document.title = state.problems ? `(${state.problems}) Devices` : "Devices";
-  byId("devices").replaceChildren(...state.devices.map(row));
-  if (!state.devices.length) byId("devices").append(emptyRow(state.hint));
-  drawMap(state.devices);
-  byId("changes").replaceChildren(...state.changes.map(change));
+function draw() {
+  drawViews();
+  if (!state) return;
+  drawNumbers();
+  drawFilters();
+  setText(byId("place"), state.place);
+  const [change] = state.changes;
+  if (view.page !== "map") setText(byId("latest"), change ? `${change.at.slice(11, 19)} ${change.text}` : "");
+  const rows = rowsOf(state, view);
+  drawEmpty(rows.length);
+  if (view.page === "list") list.show(rows, view);
+  if (view.page === "map") map.show(chosen(state.devices, view), chosenConfigurations(state.configurations, view));
+  if (view.page === "changes") drawChanges();
+  if (view.names.length) drawPage();
+  performance.mark("shown");
+}
+
+function drawViews() {
+  for (const page of VIEWS) byId(page).hidden = view.page !== page;
+  byId("device").hidden = !view.names.length;
+  byId("filters").hidden = Boolean(view.names.length);
+  for (const link of byId("views").children) {
+    const page = link.dataset.view;
+    link.href = addressOf({ ...view, page, names: [] });
+    link.setAttribute("aria-current", String(page === (view.names.length ? last.page : view.page)));
+  }
+}
+
+function drawNumbers() {
+  const numbers = numbersOf(state);
+  document.title = numbers.problems ? `(${numbers.problems}) Devices` : "Devices";
+  const text = numbers.problems ? plural(numbers.problems, "problem") : "No problem";
+  const problems = element("button", { type: "button", class: numbers.problems ? "pill bad" : "pill good", "aria-pressed": String(view.state === PROBLEM) }, text);
+  problems.addEventListener("click", toggleProblems);
+  const count = (number, of, name) => element("span", {}, element("b", {}, of === undefined ? String(number) : `${number}/${of}`), ` ${name}`);
+  const all = [problems, count(numbers.devices, undefined, numbers.devices === 1 ? "device" : "devices")];
+  if (numbers.slots) all.push(count(numbers.used, numbers.slots, "slots in use"));
+  if (numbers.brokers) all.push(count(numbers.ready, numbers.brokers, "brokers ready"));
+  const signature = all.map((its) => its.outerHTML).join("");
+  if (byId("numbers").dataset.of === signature) return;
+  byId("numbers").dataset.of = signature;
+  const hasFocus = byId("numbers").contains(document.activeElement);
+  byId("numbers").replaceChildren(...all);
+  if (hasFocus) problems.focus();
+}
+
+function drawFilters() {
+  const choices = choicesOf(state);
+  const named = ([name, count]) => [name, `${name} (${count})`];
+  fillSelect("node", [["", "All nodes"], ...choices.node.map(named)]);
+  fillSelect("configuration", [["", "All Configurations"], ...choices.configuration.map(named)]);
+  const general = [["", "Any state"], [PROBLEM, "With a problem"], [HEALTHY, "Without a problem"], [IN_USE, "In use"], [FREE, "With a free slot"]];
+  fillSelect("state", [...general, ...choices.state.map(named)]);
+  if (document.activeElement !== byId("q")) byId("q").value = view.q;
+  byId("clear").hidden = !isFiltered();
+}
+
+const isFiltered = () => Boolean(view.q || view.node || view.configuration || view.state);
+
+function fillSelect(name, choices) {
+  const select = byId(name);
+  // What is chosen stays a choice, also when no device has it any more.
+  if (!choices.some(([value]) => value === view[name])) choices.push([view[name], view[name]]);
+  const signature = JSON.stringify(choices);
+  if (select.dataset.of !== signature) {
+    select.dataset.of = signature;
+    select.replaceChildren(...choices.map(([value, text]) => element("option", { value }, text)));
+  }
+  select.value = view[name];
+  select.classList.toggle("chosen", Boolean(view[name]));
+}
+
+function drawEmpty(count) {
+  const isEmpty = !count && (view.page === "list" || view.page === "map");
+  byId("empty").hidden = !isEmpty;
+  if (!isEmpty) return;
+  const text = isFiltered() ? "Nothing is like that. Escape, or “Show all”, shows all devices." : `No devices yet. ${state.hint}`;
+  byId("empty").replaceChildren(...withCode(text));
+}
+
+function drawChanges() {
+  const sought = words(view.q);
+  const found = state.changes.filter((change) => hasWords(change.text.toLowerCase(), sought));
+  const lines = found.map(({ at, text }) => element("li", {}, element("time", {}, `${at.slice(11, 19)} UTC`), element("span", {}, text)));
+  const none = element("li", { class: "none" }, sought.length ? "No change has these words." : "Nothing has changed since the server was started.");
+  byId("changes").replaceChildren(...(lines.length ? lines : [none]));
+}
+
+function drawPage() {
+  const back = addressOf(last);
+  const [namespace, name] = view.names;
+  const id = view.names.join("/");
+  const device = view.page === "device" && state.devices.find((its) => idOf(its) === id);
+  const configuration = view.page === "configuration" &&
+    state.configurations.find((its) => its.namespace === namespace && its.configuration === name);
+  if (device) ask(id, JSON.stringify(device));
+  const its = asked.id === id ? asked : { failure: "" };
+  const changes = state.changes.filter((change) => change.text.includes(name));
+  const now = Date.now();
+  const made = device ? devicePage(back, device, its.details, its.failure, changes, now)
+    : configuration ? configurationPage(back, configuration) : gonePage(back, name);
+  const root = byId("device");
+  const fresh = element("article", {}, ...made);
+  if (root.dataset.of === id && root.innerHTML === fresh.innerHTML) return;
+  const key = root.contains(document.activeElement) ? document.activeElement.dataset.key : "";
+  root.replaceChildren(...made);
+  const isOpened = root.dataset.of !== id;
+  root.dataset.of = id;
+  const focused = [...root.querySelectorAll("[data-key]")].find((part) => part.dataset.key === (isOpened ? "back" : key));
+  if (isOpened) main.scrollTop = 0;
+  focused?.focus({ preventScroll: true });
+}
+
+async function ask(id, of) {
+  const since = Date.now() - asked.at;
+  const isDue = asked.id !== id || since > ASK_LATEST || (asked.of !== of && since > ASK_SOONEST);
+  if (!isDue) return;
+  asked = { ...(asked.id === id ? asked : { details: undefined, failure: "" }), id, of, at: Date.now() };
+  let answer;
+  try {
+    const response = await fetch(`/devices/${id.split("/").map(encodeURIComponent).join("/")}`);
+    answer = response.ok ? { details: await response.json(), failure: "" } : { failure: `The server says: ${(await response.text()).trim()}` };
+  } catch {
+    answer = { failure: "The server does not answer." };
+  }
+  if (asked.id !== id) return;
+  asked = { ...asked, ...answer };
+  plan();
+}
+
+function showPointed(device) {
+  if (view.page === "map" && device) setText(byId("latest"), `${device.device}: ${stateOf(device)}, ${device.nodes.map((node) => node.name).join(", ")}`);
+}
+
+function openRow(row) {
+  const names = row.kind === "device" ? [row.device.namespace, row.device.instance] : [row.its.namespace, row.its.configuration];
+  go({ ...view, page: row.kind, names });
+}
+
+function go(to) {
+  location.hash = addressOf(to);
+}
+
+// Filters change the address and make no entry in the history.
+function change(to) {
+  view = { ...view, ...to };
+  history.replaceState(null, "", addressOf(view));
+  main.scrollTop = 0;
+  plan();
+}
+
+function sortBy(column) {
+  const isSame = view.sort === column;
+  change({ sort: isSame && view.down ? "" : column, down: isSame && !view.down });
+}
+
+function toggleProblems() {
+  const to = { ...last, ...view, page: last.page === "changes" ? "list" : last.page, names: [], state: view.state === PROBLEM ? "" : PROBLEM };
+  if (view.names.length || view.page === "changes") go(to);
+  else change(to);
+}
+
+function focusContent() {
+  if (view.page === "list") list.focus();
+  else if (view.page === "map") map.focus();
+  else main.focus();
+}
+
+function onAddress() {
+  if (VIEWS.includes(view.page)) scrolls[view.page] = main.scrollTop;
+  const before = view;
+  view = readAddress(location.hash);
+  if (!view.names.length) last = view;
+  if (!view.names.length) byId("device").dataset.of = "";
+  draw();
+  if (!VIEWS.includes(view.page)) return;
+  main.scrollTop = scrolls[view.page];
+  list.draw();
+  if (before.names.length || before.page !== view.page) focusContent();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const search = byId("q");
+  const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
+  if (event.key === "Escape") {
+    if (view.names.length) go(last);
+    else if (isFiltered()) {
+      search.value = "";
+      change({ q: "", node: "", configuration: "", state: "" });
+    } else focusContent();
+    if (event.target === search) focusContent();
+  } else if (event.target === search && (event.key === "ArrowDown" || event.key === "Enter")) {
+    event.preventDefault();
+    draw();
+    focusContent();
+  } else if (isTyping) {
+    return;
+  } else if (event.key === "/") {
+    event.preventDefault();
+    if (view.names.length) go(last);
+    search.focus();
+    search.select();
+  } else if (event.key === "p") toggleProblems();
+  else if (event.key === "ArrowDown" && (event.target === document.body || event.target === main)) focusContent();
 }
 
 function showError(error) {
   byId("error").hidden = !error;
-  byId("error").textContent = error ?? "";
+  setText(byId("error"), error ?? "");
 }
 
-function row(device) {
-  const cells = [
-    [device.device],
-    [device.health, device.healthy ? "good" : "bad"],
-    [`${device.used.length}/${device.capacity}`],
-    [users(device).join(", ") || "none", device.used.length ? "" : "none"],
-    [device.nodes.map((node) => node.healthy ? node.name : `${node.name} (does not see it)`).join(", ")],
-    [device.address ?? "none", device.address ? "" : "none"],
-    [`${device.namespace}/${device.instance}`],
-    [device.configuration],
-  ];
-  const line = document.createElement("tr");
-  line.append(...cells.map(([text, className]) => element("td", text, className)));
-  return line;
+function useTheme(theme) {
+  document.documentElement.style.colorScheme = theme;
+  byId("theme").dataset.theme = theme;
+  byId("theme").textContent = { "light dark": "Auto", light: "Light", dark: "Dark" }[theme];
+  byId("theme").setAttribute("aria-label", `Theme: ${byId("theme").textContent}`);
 }
 
-function emptyRow(hint) {
-  const line = document.createElement("tr");
-  const cell = element("td", `No devices. ${hint}`, "none");
-  cell.colSpan = 8;
-  line.append(cell);
-  return line;
+function stored(theme) {
+  // A browser can forbid to store anything.
+  try {
+    if (theme) localStorage.setItem("theme", theme);
+    return localStorage.getItem("theme");
+  } catch {
+    return theme;
+  }
 }
 
-function change({ at, text }) {
-  const line = document.createElement("li");
-  line.append(element("time", at.slice(11, 19)), document.createTextNode(text));
-  return line;
-}
+byId("theme").addEventListener("click", () => {
+  const theme = THEMES[(THEMES.indexOf(byId("theme").dataset.theme) + 1) % THEMES.length];
+  stored(theme);
+  useTheme(theme);
+});
+useTheme(THEMES.includes(stored()) ? stored() : THEMES[0]);
 
-// A Pod if it is known, otherwise the node that holds the slot.
-const users = (device) => device.used.map((used) => used.pods.length === 1 ? `${used.pods[0]} on ${used.node}` : used.node);
-
-function shape(name, attributes, text) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-function box(column, name, index, isBad) {
-  const { x, width } = COLUMN[column];
-  const y = index * ROW + 2;
-  const fits = Math.floor(width / 7.6);
-  const short = name.length > fits ? `${name.slice(0, fits - 1)}…` : name;
-  const group = shape("g", {});
-  group.append(
-    shape("title", {}, name),
-    shape("rect", { x: x + 1, y, width, height: BOX, class: isBad ? "bad" : "" }),
-    shape("text", { x: x + 9, y: y + 18 }, short),
-  );
-  return group;
-}
-
-function line(from, fromIndex, to, toIndex, className) {
-  const x1 = COLUMN[from].x + COLUMN[from].width + 1;
-  const x2 = COLUMN[to].x + 1;
-  const [y1, y2] = [fromIndex, toIndex].map((index) => index * ROW + 2 + BOX / 2);
-  const middle = (x1 + x2) / 2;
-  return shape("path", { d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`, class: className });
-}
-
-function drawMap(devices) {
-  const nodes = [...new Set(devices.flatMap((device) => device.nodes.map((node) => node.name)))].sort();
-  const pods = [...new Set(devices.flatMap(users))];
-  const lines = [];
-  devices.forEach((device, index) => {
-    const holders = new Set(device.used.map((used) => used.node));
-    for (const node of device.nodes) {
-      const className = !node.healthy ? "bad" : holders.has(node.name) ? "used" : "";
-      lines.push(line("node", nodes.indexOf(node.name), "device", index, className));
-    }
-    for (const user of users(device)) lines.push(line("device", index, "pod", pods.indexOf(user), "used"));
-  });
-  const boxes = [
-    ...nodes.map((name, index) => box("node", name, index, false)),
-    ...devices.map((device, index) => box("device", device.device, index, !device.healthy)),
-    ...pods.map((name, index) => box("pod", name, index, false)),
-  ];
-  const height = Math.max(nodes.length, devices.length, pods.length) * ROW + 4;
-  byId("map").setAttribute("viewBox", `0 0 940 ${height}`);
-  byId("map").replaceChildren(...lines, ...boxes);
-}
+main.addEventListener("scroll", () => list.draw(), { passive: true });
+addEventListener("resize", plan);
+addEventListener("hashchange", onAddress);
+addEventListener("keydown", onKey);
+byId("filters").addEventListener("submit", (event) => event.preventDefault());
+byId("q").addEventListener("input", () => change({ q: byId("q").value }));
+for (const name of ["node", "configuration", "state"]) byId(name).addEventListener("change", () => change({ [name]: byId(name).value }));
+byId("clear").addEventListener("click", () => {
+  byId("q").value = "";
+  change({ q: "", node: "", configuration: "", state: "" });
+  focusContent();
+});
+if (!view.names.length) last = view;
+byId("q").value = view.q;
+// The ages on a device's page, and what it asks again.
+setInterval(() => view.names.length && !document.hidden && plan(), 1000);
+drawViews();
 
 // The browser connects again by itself.
 const events = new EventSource("/events");
-events.onmessage = (event) => show(JSON.parse(event.data));
-events.onerror = () => showError("The server does not answer. What is shown may be old.");
+events.onmessage = (event) => {
+  clearTimeout(silence);
+  silence = undefined;
+  state = JSON.parse(event.data);
+  showError(state.error);
+  plan();
+};
+events.onerror = () => {
+  silence ??= setTimeout(() => showError("The server does not answer. What is shown may be old."), SILENCE);
+};

@@ -96,13 +96,14 @@ fn the_selection_stays_on_its_device() {
         instance("c", "", false),
         instance("d", "", true),
     ]);
-    assert_eq!(selected(&state), "b");
+    // The one with a problem is first.
+    assert_eq!(selected(&state), "c");
     for (key, expected) in [
-        (Key::Up, "b"),
+        (Key::Up, "c"),
         (Key::Last, "d"),
         (Key::Down, "d"),
-        (Key::First, "b"),
-        (Key::Down, "c"),
+        (Key::First, "c"),
+        (Key::Down, "b"),
     ] {
         assert!(!state.press(key));
         assert_eq!(selected(&state), expected, "{key:?}");
@@ -113,7 +114,7 @@ fn the_selection_stays_on_its_device() {
         instance("c", "", false),
     ];
     state.take(Ok(&snapshot(more)), Timestamp::UNIX_EPOCH);
-    assert_eq!(selected(&state), "c");
+    assert_eq!(selected(&state), "b");
     state.press(Key::Problems);
     assert_eq!(state.devices().len(), 1);
     state.take(
@@ -139,12 +140,11 @@ fn a_browser_gets_the_devices_and_the_newest_change_first() {
     state.take(Ok(&after), Timestamp::UNIX_EPOCH);
     let shown = serde_json::to_value(state.shown()).unwrap();
     assert_eq!(shown["problems"], 1);
-    assert_eq!(shown["devices"][0]["healthy"], true);
-    assert_eq!(shown["devices"][0]["used"][0]["node"], "node-1");
-    assert_eq!(shown["devices"][1]["healthy"], false);
+    assert_eq!(shown["devices"][0]["health"], "NotSeen");
+    assert_eq!(shown["devices"][1]["used"][0]["node"], "node-1");
     assert_eq!(
         shown["changes"][0]["text"],
-        "camera b (b) was found: NotSeen"
+        "camera a (a) is used by node-1"
     );
     assert_eq!(shown["changes"][0]["at"], "1970-01-01T00:00:00Z");
 }

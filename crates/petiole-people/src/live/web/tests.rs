@@ -99,6 +99,8 @@ async fn a_browser_gets_the_page_and_each_change() {
         until(&mut events, "window was found").await;
         let mut devices = request(address, "GET /devices", "localhost").await;
         until(&mut devices, "\"instance\":\"window\"").await;
+        let mut device = request(address, "GET /devices/default/window", "localhost").await;
+        until(&mut device, "\"why\":null").await;
         stop.cancel();
     };
     let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
@@ -118,6 +120,8 @@ async fn another_site_reads_nothing_and_nobody_writes() {
         for (line, host, status) in [
             ("GET /devices", "evil.example", "421"),
             ("GET /events", "evil.example", "421"),
+            ("GET /devices/default/door", "evil.example", "421"),
+            ("GET /devices/default/window", "localhost", "404"),
             ("POST /devices", "localhost", "405"),
             ("GET /../Cargo.toml", "localhost", "404"),
         ] {
