@@ -122,9 +122,9 @@ impl Plan {
             .map(|url| (url.clone(), questions.clone()));
         wanted.splice(0..0, sources);
         for found in self.found() {
-            if let (Some(url), false) = (found.url, found.is_self) {
-                wanted.push((url, vec![Question::GetEndpoints]));
-            }
+            let is_answered = found.is_self && !self.has_no_endpoints(found.source);
+            let url = found.url.filter(|url| !is_answered && url != found.source);
+            wanted.extend(url.map(|url| (url, vec![Question::GetEndpoints])));
         }
         let mut due = vec![];
         for (url, questions) in wanted {
@@ -269,6 +269,13 @@ impl Plan {
         found
     }
 
+    /// Returns whether a server tells of no endpoints at an address. Some tell of them only at the address that they have for
+    /// themselves, to the letter.
+    fn has_no_endpoints(&self, url: &EndpointUrl) -> bool {
+        let said = self.asked.get(url).and_then(|asked| asked.said.as_ref());
+        said.is_some_and(|said| said.endpoints.is_empty())
+    }
+
     /// Returns the devices of all answers so far.
     pub(super) fn devices(&self) -> DeviceSet {
         let mut set = DeviceSet {
@@ -313,6 +320,10 @@ impl Plan {
             return;
         };
         if let Some(said) = asked.alive() {
+            let by_its_address = self.asked.get(url).and_then(Asked::alive);
+            let said = by_its_address
+                .filter(|_| said.endpoints.is_empty())
+                .unwrap_or(said);
             let id = DeviceId::new(url.as_str());
             let device = || Arc::new(device(found, url, said));
             set.devices.entry(id).or_insert_with(device);

@@ -186,6 +186,33 @@ fn a_host_is_looked_up_once_and_again_after_a_minute_and_replaced_while_it_is_un
 }
 
 #[test]
+fn a_server_that_tells_of_its_endpoints_only_at_its_own_address_is_asked_there_too() {
+    let own = "opc.tcp://10.0.0.2:4841";
+    let endpoints = lds_and_server()[SERVER].clone();
+    let world: World<'_> = BTreeMap::from([
+        (
+            SERVER,
+            Ok(vec![Answer::Servers(vec![server("press", own)])]),
+        ),
+        (own, endpoints),
+    ]);
+    let mut plan = standard(&[SERVER], "");
+    let story = round(&mut plan, &world, &[]);
+    assert_eq!(story[1], "opc.tcp://10.0.0.2:4841 GetEndpoints");
+    assert_eq!(
+        device(&plan, own).properties["OPCUA_SECURITY_POLICIES"],
+        "None"
+    );
+    // It is there all the same if it refuses that.
+    let mut plan = standard(&[SERVER], "");
+    let mut refuses = world;
+    refuses.remove(own);
+    round(&mut plan, &refuses, &[]);
+    assert_eq!(ids(&plan), [own]);
+    assert_eq!(plan.devices().problems, [""; 0]);
+}
+
+#[test]
 fn servers_of_the_network_are_asked_only_if_that_is_wished_and_not_further() {
     let oven = "opc.tcp://10.0.0.3:4840/";
     let record = |url: &str| ServerOnNetwork {
