@@ -2,8 +2,9 @@
 //! pieces the network brings the rest, and then that rest.
 use crate::bytes::Reader;
 use petiole_opcua::{
-    Answer, Application, ApplicationType, Client, Endpoint, EndpointUrl, Failure, Question, Server,
-    limits::{APPLICATIONS_MAX, ENDPOINTS_MAX, RECORDS_MAX},
+    Answer, Application, ApplicationType, Ask, Client, Endpoint, EndpointUrl, Failure, Heard,
+    Question, Server, Survey,
+    limits::{APPLICATIONS_MAX, ENDPOINTS_MAX, RECORDS_MAX, SERVERS_MAX},
 };
 
 const QUESTIONS: [Question; 3] = [
@@ -34,6 +35,7 @@ pub fn run(input: &[u8]) {
     for answer in &whole.0 {
         check(answer);
     }
+    survey(&whole.0);
     if let Ok(text) = std::str::from_utf8(input.0) {
         check_url(text);
     }
@@ -71,6 +73,53 @@ fn check(answer: &Answer) {
         Answer::ServersOnNetwork(servers) => assert!(servers.len() <= RECORDS_MAX),
         Answer::Endpoints(endpoints) => assert!(endpoints.len() <= ENDPOINTS_MAX),
         Answer::Refused(..) => {}
+    }
+}
+
+/// Whatever a server answers, only so many others are asked, each once in a round, and a second round of the same answers says the same.
+fn survey(answers: &[Answer]) {
+    let url: EndpointUrl = "opc.tcp://10.0.0.1:4840/".parse().expect("an address");
+    let mut survey = Survey::new(vec![url.clone()], true, |_| true);
+    let mut before = None;
+    for _ in 0..2 {
+        survey.begin(vec![]);
+        let mut count = 0;
+        loop {
+            let due = survey.due();
+            if due.is_empty() {
+                break;
+            }
+            count += due.len();
+            assert!(count <= 4 * SERVERS_MAX, "{count} questions");
+            for ask in due {
+                survey.hear(match ask {
+                    Ask::Lookup(host) => {
+                        let is_known = host.len() % 2 == 0;
+                        Heard::Lookup(host, is_known)
+                    }
+                    Ask::Server(asked, _) if asked == url => {
+                        Heard::Server(asked, Ok(answers.to_vec()))
+                    }
+                    Ask::Server(asked, _) if asked.port() % 3 == 0 => {
+                        Heard::Server(asked, Err("no".to_owned()))
+                    }
+                    Ask::Server(asked, _) => Heard::Server(asked, Ok(vec![])),
+                });
+            }
+        }
+        survey.end();
+        let seen = survey.seen();
+        assert!(seen.servers.len() <= SERVERS_MAX);
+        assert!(survey.bytes() <= 2 << 20);
+        let now = (
+            seen.servers.keys().cloned().collect::<Vec<_>>(),
+            seen.problems,
+        );
+        assert!(
+            before
+                .replace(now.clone())
+                .is_none_or(|before| before == now)
+        );
     }
 }
 

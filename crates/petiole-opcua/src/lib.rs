@@ -4,6 +4,9 @@
 //! out. It opens a secure channel without security, asks its [`Question`]s, and closes the channel. These are the only messages of
 //! OPC UA that it knows: the discovery services need no session and no certificate.
 //!
+//! [`Survey`] decides whom to ask: the servers that the caller names, those that they tell of, and those of the network; again and again,
+//! with the names of hosts that only the servers know replaced.
+//!
 //! The README says which section of the specification is in which file, with the tests of each.
 //!
 //! # Map
@@ -15,6 +18,9 @@
 //!  ▼
 //! Client          the order of the conversation: hello, open, questions, close
 //! Turn            bytes to send, the answers, and whether the conversation is over
+//!  │ said, reach  what a server says, and where the servers are reached that it tells of
+//!  ▼
+//! Survey          whom to ask next, and who answers
 //! ```
 //!
 //! # Errors
@@ -27,9 +33,12 @@ mod chunk;
 mod client;
 mod failure;
 mod message;
+mod reach;
+mod said;
 #[cfg(any(test, feature = "server"))]
 mod server;
 mod status;
+mod survey;
 mod url;
 
 pub use answer::{
@@ -41,6 +50,7 @@ pub use failure::{Failure, Step};
 #[cfg(any(test, feature = "server"))]
 pub use server::{Quirks, Server};
 pub use status::Status;
+pub use survey::{Ask, FoundServer, Heard, Seen, Survey};
 pub use url::{EndpointUrl, NotAnEndpoint};
 
 /// Bounds that a caller may want to know. An answer beyond one of them is a [`Failure`].
@@ -49,6 +59,7 @@ pub mod limits {
         binary::STRING_MAX,
         chunk::{CHUNK_MAX, CHUNKS_MAX, MESSAGE_MAX},
         message::{APPLICATIONS_MAX, ENDPOINTS_MAX, RECORDS_MAX, STRINGS_MAX},
+        survey::SERVERS_MAX,
         url::URL_MAX,
     };
 }

@@ -1,7 +1,6 @@
 //! Reads the addresses of servers that announce themselves by multicast DNS (OPC 10000-12, Annex C). Pure.
-use super::plan::SERVERS_MAX;
 use petiole_mdns::{Found, Interfaces, Name, Service, Wanted};
-use petiole_opcua::EndpointUrl;
+use petiole_opcua::{EndpointUrl, limits::SERVERS_MAX};
 use std::net::IpAddr;
 
 /// The type of the services of OPC UA over TCP.

@@ -1,22 +1,23 @@
 //! Finds OPC UA servers: asks those that are named, and discovery servers, who is there.
 //!
-//! Details and properties are those of Akri's handler `opcua`, and a few more. This file connects the parts: `plan` decides, and
-//! `ask` is one conversation, whose messages are in the crate `petiole-opcua`. Libraries of the whole protocol were weighed: `opcua`
+//! Details and properties are those of Akri's handler `opcua`, and a few more. This file connects the parts: `Survey` of the crate
+//! `petiole-opcua` decides whom to ask, and `ask` is one conversation, whose messages are there, too. Libraries of the whole protocol were weighed: `opcua`
 //! is abandoned with known vulnerabilities, `async-opcua` has a licence that we do not take and 175 crates, and `open62541` is C.
 //! Discovery needs six messages of it.
 mod announced;
 mod ask;
 mod details;
-mod plan;
-mod server;
+mod device;
 
 use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
-use crate::model::device::{DeviceSet, Scope};
+use crate::model::{
+    device::{DeviceSet, Scope},
+    limits::cut,
+};
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
-use petiole_opcua::EndpointUrl;
-use plan::{Ask, Heard, Plan};
+use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
 use std::{
     sync::{
         Arc,
@@ -39,6 +40,9 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVAL_MIN: Duration = Duration::from_secs(2);
 /// The time after which a server that announces itself has been heard, or is absent.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// The longest text about one server in a problem, in bytes.
+const PROBLEM_BYTES: usize = 500;
 
 /// Finds OPC UA servers.
 pub struct Opcua {
@@ -138,24 +142,33 @@ impl OpcuaDiscovery {
         found: &watch::Sender<DeviceSet>,
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let mut plan = Plan::new(self.details.clone());
+        let names = self.details.names;
+        let named = std::mem::take(&mut self.details.urls);
+        let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
+            names.take(&application.name)
+        });
+        let mut is_complete = false;
         loop {
             let began = Instant::now();
+            // What is announced after the beginning of a round is asked in the next one.
+            let is_settled = announced.is_none() || began >= start + SETTLED_AFTER;
             let urls = urls(announced);
-            plan.begin(urls.clone());
+            survey.begin(urls.clone());
             let mut asking = FuturesUnordered::new();
             loop {
-                asking.extend(plan.due().into_iter().map(|ask| self.turns.ask(ask)));
+                asking.extend(survey.due().into_iter().map(|ask| answer(&self.turns, ask)));
                 let Some(heard) = asking.next().await else {
                     break;
                 };
-                plan.other_bytes = self.bytes.set(plan.bytes());
-                plan.hear(heard);
-                publish(plan.devices(), found);
+                survey.other_bytes = self.bytes.set(survey.bytes());
+                survey.hear(heard);
+                let problem = no_interface(announced.as_ref());
+                publish(devices(&survey.seen(), is_complete, problem), found);
             }
-            let is_settled = announced.is_none() || start.elapsed() >= SETTLED_AFTER;
-            plan.end(is_settled);
-            publish(plan.devices(), found);
+            is_complete |= is_settled;
+            survey.end();
+            let problem = no_interface(announced.as_ref());
+            publish(devices(&survey.seen(), is_complete, problem), found);
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -173,19 +186,17 @@ impl OpcuaDiscovery {
     }
 }
 
-impl Turns {
-    /// Does what the plan asks for, when it is its turn.
-    async fn ask(&self, ask: Ask) -> Heard {
-        let _turn = self.begin().await;
-        match ask {
-            Ask::Server(url, questions) => {
-                let answers = ask::ask(&url, &questions).await;
-                Heard::Server(url, answers)
-            }
-            Ask::Lookup(host) => {
-                let is_known = ask::resolves(&host).await;
-                Heard::Lookup(host, is_known)
-            }
+/// Does what the survey asks for, when it is its turn.
+async fn answer(turns: &Turns, ask: Ask) -> Heard {
+    let _turn = turns.begin().await;
+    match ask {
+        Ask::Server(url, questions) => {
+            let answers = ask::ask(&url, &questions).await;
+            Heard::Server(url, answers)
+        }
+        Ask::Lookup(host) => {
+            let is_known = ask::resolves(&host).await;
+            Heard::Lookup(host, is_known)
         }
     }
 }
@@ -193,6 +204,14 @@ impl Turns {
 fn urls(announced: &mut Option<Subscription>) -> Vec<EndpointUrl> {
     let found = announced.as_mut().map(|s| s.found.borrow_and_update());
     found.map_or_else(Vec::new, |found| announced::urls(&found))
+}
+
+/// Returns a problem if multicast DNS is wished, and there is no interface for it.
+fn no_interface(announced: Option<&Subscription>) -> Option<String> {
+    let found = announced?.found.borrow();
+    (found.interfaces == Some(0)).then(|| {
+        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, or another program holds UDP port 5353 for itself".to_owned()
+    })
 }
 
 /// Waits until other addresses are announced.
@@ -210,6 +229,19 @@ async fn changed(
     is_other
         .map(drop)
         .map_err(|_| DiscoveryError("the mDNS querier has ended".into()))
+}
+
+fn devices(seen: &Seen<'_>, is_complete: bool, problem: Option<String>) -> DeviceSet {
+    let problems = seen
+        .problems
+        .iter()
+        .map(|problem| cut(problem.clone(), PROBLEM_BYTES));
+    DeviceSet {
+        complete: is_complete,
+        left_out: seen.leaves_out,
+        problems: problem.into_iter().chain(problems).collect(),
+        ..DeviceSet::complete(seen.servers.values().map(device::device))
+    }
 }
 
 fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {

@@ -1,20 +1,15 @@
 use super::*;
-use crate::model::device::Device;
-use petiole_opcua::{Application, ApplicationType, Endpoint, ServerOnNetwork};
+use crate::answer::{ApplicationType, ServerOnNetwork};
 
 const LDS: &str = "opc.tcp://10.0.0.1:4840/";
 const SERVER: &str = "opc.tcp://10.0.0.2:4841/";
 
-fn plan(yaml: &str) -> Plan {
-    Plan::new(Details::parse(yaml).unwrap())
-}
-
-fn standard(urls: &[&str], more: &str) -> Plan {
-    let urls: Vec<String> = urls.iter().map(|url| format!("\"{url}\"")).collect();
-    let urls = urls.join(", ");
-    plan(&format!(
-        "opcuaDiscoveryMethod: {{standard: {{discoveryUrls: [{urls}]{more}}}}}"
-    ))
+fn asks(urls: &[&str], asks_for_network: bool) -> Survey {
+    Survey::new(
+        urls.iter().map(|text| url(text)).collect(),
+        asks_for_network,
+        |_| true,
+    )
 }
 
 fn url(text: &str) -> EndpointUrl {
@@ -37,16 +32,16 @@ fn server(name: &str, url: &str) -> Application {
 type World<'a> = BTreeMap<&'a str, Result<Vec<Answer>, String>>;
 
 /// Has one round in which servers answer as `world` says, and hosts are known if they are in `known`. Returns what was asked.
-fn round(plan: &mut Plan, world: &World<'_>, known: &[&str]) -> Vec<String> {
-    plan.begin(vec![]);
+fn round(survey: &mut Survey, world: &World<'_>, known: &[&str]) -> Vec<String> {
+    survey.begin(vec![]);
     let mut story = vec![];
     loop {
-        let due = plan.due();
+        let due = survey.due();
         if due.is_empty() {
             break;
         }
         for ask in due {
-            plan.hear(match ask {
+            survey.hear(match ask {
                 Ask::Server(url, questions) => {
                     let questions: Vec<String> =
                         questions.iter().map(ToString::to_string).collect();
@@ -60,22 +55,25 @@ fn round(plan: &mut Plan, world: &World<'_>, known: &[&str]) -> Vec<String> {
                     Heard::Lookup(host, is_known)
                 }
             });
-            let set = plan.devices();
-            assert!(set.devices.len() <= SERVERS_MAX);
+            assert!(survey.seen().servers.len() <= SERVERS_MAX);
         }
     }
-    plan.end(true);
+    survey.end();
     story
 }
 
-fn ids(plan: &Plan) -> Vec<String> {
-    let set = plan.devices();
-    set.devices.keys().map(ToString::to_string).collect()
+fn ids(survey: &Survey) -> Vec<String> {
+    survey
+        .seen()
+        .servers
+        .keys()
+        .map(ToString::to_string)
+        .collect()
 }
 
-fn device(plan: &Plan, id: &str) -> Device {
-    let set = plan.devices();
-    (*set.devices[&DeviceId::new(id)]).clone()
+fn policy(survey: &Survey, id: &str) -> String {
+    let seen = survey.seen();
+    seen.servers[&url(id)].endpoints[0].policy_name().to_owned()
 }
 
 /// A discovery server with a server that has registered.
@@ -96,93 +94,90 @@ fn lds_and_server() -> World<'static> {
 
 #[test]
 fn a_server_is_asked_once_in_a_round_and_a_registered_one_for_its_endpoints() {
-    let mut plan = standard(&[LDS], "");
-    assert!(!plan.devices().complete);
+    let mut survey = asks(&[LDS], false);
     for _ in 0..2 {
-        let story = round(&mut plan, &lds_and_server(), &[]);
+        let story = round(&mut survey, &lds_and_server(), &[]);
         let expected = [
             "opc.tcp://10.0.0.1:4840/ FindServers GetEndpoints",
             "opc.tcp://10.0.0.2:4841/ GetEndpoints",
         ];
         assert_eq!(story, expected);
     }
-    assert_eq!(ids(&plan), [SERVER], "a discovery server is no device");
-    let set = plan.devices();
-    assert!(
-        set.complete && set.problems.is_empty(),
-        "{:?}",
-        set.problems
-    );
-    let device = device(&plan, SERVER);
-    assert_eq!(device.properties["OPCUA_SECURITY_POLICIES"], "None");
+    assert_eq!(ids(&survey), [SERVER], "a discovery server is no device");
+    assert_eq!(survey.seen().problems, [""; 0]);
+    assert_eq!(policy(&survey, SERVER), "None");
 }
 
 #[test]
 fn a_discovery_server_that_is_down_takes_no_server_with_it() {
-    let mut plan = standard(&[LDS], "");
+    let mut survey = asks(&[LDS], false);
     let mut world = lds_and_server();
-    round(&mut plan, &world, &[]);
+    round(&mut survey, &world, &[]);
     world.insert(LDS, Err("down".to_owned()));
     for _ in 0..5 {
-        round(&mut plan, &world, &[]);
-        assert_eq!(ids(&plan), [SERVER]);
-        assert_eq!(plan.devices().problems, [format!("{LDS}: down")]);
+        round(&mut survey, &world, &[]);
+        assert_eq!(ids(&survey), [SERVER]);
+        assert_eq!(survey.seen().problems, [format!("{LDS}: down")]);
     }
     // The server itself is gone after the second failure in a row, not after the first.
     world.remove(SERVER);
-    round(&mut plan, &world, &[]);
-    assert_eq!(ids(&plan), [SERVER]);
-    round(&mut plan, &world, &[]);
-    assert_eq!(ids(&plan), [""; 0]);
-    let problems = plan.devices().problems;
+    round(&mut survey, &world, &[]);
+    assert_eq!(ids(&survey), [SERVER]);
+    round(&mut survey, &world, &[]);
+    assert_eq!(ids(&survey), [""; 0]);
+    let problems = survey.seen().problems;
     assert!(
         problems[1].contains("of which opc.tcp://10.0.0.1:4840/ tells: refused"),
         "{problems:?}"
     );
     // And back at once.
-    round(&mut plan, &lds_and_server(), &[]);
-    assert_eq!(ids(&plan), [SERVER]);
-    assert_eq!(plan.devices().problems, [""; 0]);
+    round(&mut survey, &lds_and_server(), &[]);
+    assert_eq!(ids(&survey), [SERVER]);
+    assert_eq!(survey.seen().problems, [""; 0]);
 }
 
 #[test]
 fn a_server_that_does_not_answer_at_first_is_a_problem_and_no_device() {
-    let mut plan = standard(&[SERVER, LDS], "");
-    round(&mut plan, &lds_and_server(), &[]);
-    assert_eq!(ids(&plan), [SERVER]);
-    let mut plan = standard(&[SERVER], "");
-    round(&mut plan, &BTreeMap::new(), &[]);
-    let set = plan.devices();
-    assert!(set.complete && !set.left_out && set.devices.is_empty());
-    assert_eq!(set.problems, ["opc.tcp://10.0.0.2:4841/: refused"]);
+    let mut survey = asks(&[SERVER, LDS], false);
+    round(&mut survey, &lds_and_server(), &[]);
+    assert_eq!(ids(&survey), [SERVER]);
+    let mut survey = asks(&[SERVER], false);
+    round(&mut survey, &BTreeMap::new(), &[]);
+    let seen = survey.seen();
+    assert!(!seen.leaves_out && seen.servers.is_empty());
+    assert_eq!(seen.problems, ["opc.tcp://10.0.0.2:4841/: refused"]);
 }
 
 #[test]
 fn a_host_is_looked_up_once_and_again_after_a_minute_and_replaced_while_it_is_unknown() {
-    let mut plan = standard(&["opc.tcp://10.0.0.2:4841/"], "");
+    let mut survey = asks(&["opc.tcp://10.0.0.2:4841/"], false);
     let own = server("press", "opc.tcp://press-pc:4841/UA");
     let world: World<'_> = BTreeMap::from([
         (SERVER, Ok(vec![Answer::Servers(vec![own])])),
         ("opc.tcp://press-pc:4841/UA", Ok(vec![])),
     ]);
-    let story = round(&mut plan, &world, &[]);
+    let story = round(&mut survey, &world, &[]);
     assert_eq!(story[1], "lookup press-pc");
     let replaced = "opc.tcp://10.0.0.2:4841/UA";
-    assert_eq!(ids(&plan), [replaced]);
-    let advertised = &device(&plan, replaced).properties["OPCUA_ADVERTISED_URL"];
+    assert_eq!(ids(&survey), [replaced]);
+    let advertised = survey.seen().servers[&url(replaced)].advertised.to_owned();
     assert_eq!(advertised, "opc.tcp://press-pc:4841/UA");
     // The name is known now, but is not looked up in each round.
     for _ in 1..LOOKUP_ROUNDS {
-        assert_eq!(round(&mut plan, &world, &["press-pc"]).len(), 1);
+        let story = round(&mut survey, &world, &["press-pc"]);
+        assert!(
+            !story.iter().any(|asked| asked.starts_with("lookup")),
+            "{story:?}"
+        );
     }
     // It stays what it is until the answer comes.
-    plan.begin(vec![]);
-    let due = plan.due();
+    survey.begin(vec![]);
+    let due = survey.due();
     assert!(due.contains(&Ask::Lookup("press-pc".to_owned())), "{due:?}");
-    assert_eq!(ids(&plan), [replaced]);
-    plan.hear(Heard::Lookup("press-pc".to_owned(), true));
-    round(&mut plan, &world, &["press-pc"]);
-    assert_eq!(ids(&plan), ["opc.tcp://press-pc:4841/UA"]);
+    assert_eq!(ids(&survey), [replaced]);
+    survey.hear(Heard::Lookup("press-pc".to_owned(), true));
+    round(&mut survey, &world, &["press-pc"]);
+    assert_eq!(ids(&survey), ["opc.tcp://press-pc:4841/UA"]);
 }
 
 #[test]
@@ -196,20 +191,17 @@ fn a_server_that_tells_of_its_endpoints_only_at_its_own_address_is_asked_there_t
         ),
         (own, endpoints),
     ]);
-    let mut plan = standard(&[SERVER], "");
-    let story = round(&mut plan, &world, &[]);
+    let mut survey = asks(&[SERVER], false);
+    let story = round(&mut survey, &world, &[]);
     assert_eq!(story[1], "opc.tcp://10.0.0.2:4841 GetEndpoints");
-    assert_eq!(
-        device(&plan, own).properties["OPCUA_SECURITY_POLICIES"],
-        "None"
-    );
+    assert_eq!(policy(&survey, own), "None");
     // It is there all the same if it refuses that.
-    let mut plan = standard(&[SERVER], "");
+    let mut survey = asks(&[SERVER], false);
     let mut refuses = world;
     refuses.remove(own);
-    round(&mut plan, &refuses, &[]);
-    assert_eq!(ids(&plan), [own]);
-    assert_eq!(plan.devices().problems, [""; 0]);
+    round(&mut survey, &refuses, &[]);
+    assert_eq!(ids(&survey), [own]);
+    assert_eq!(survey.seen().problems, [""; 0]);
 }
 
 #[test]
@@ -229,8 +221,8 @@ fn servers_of_the_network_are_asked_only_if_that_is_wished_and_not_further() {
             Ok(vec![Answer::Servers(vec![server("oven", oven)]), beyond]),
         ),
     ]);
-    let mut plan = standard(&[LDS], ", findServersOnNetwork: true");
-    let story = round(&mut plan, &world, &["oven-pc"]);
+    let mut survey = asks(&[LDS], true);
+    let story = round(&mut survey, &world, &["oven-pc"]);
     let expected = [
         "opc.tcp://10.0.0.1:4840/ FindServers GetEndpoints FindServersOnNetwork",
         "opc.tcp://10.0.0.3:4840/ FindServers GetEndpoints",
@@ -238,7 +230,9 @@ fn servers_of_the_network_are_asked_only_if_that_is_wished_and_not_further() {
         "opc.tcp://oven-pc:4840/ FindServers GetEndpoints",
     ];
     assert_eq!(story, expected);
-    assert_eq!(ids(&plan), [oven]);
+    assert_eq!(ids(&survey), [oven]);
+    let problem = "opc.tcp://oven-pc:4840/, of which a discovery server tells: refused";
+    assert_eq!(survey.seen().problems, [problem]);
 }
 
 #[test]
@@ -254,19 +248,19 @@ fn only_servers_of_the_wanted_names_become_devices() {
         kinds.map(|(name, kind)| application(name, kind, &format!("{SERVER}{name}")));
     let world: World<'_> =
         BTreeMap::from([(SERVER, Ok(vec![Answer::Servers(applications.to_vec())]))]);
-    let names = |filter: &str| {
-        let yaml = format!(
-            "opcuaDiscoveryMethod: {{standard: {{discoveryUrls: [\"{SERVER}\"]}}}}\napplicationNames: {filter}"
-        );
-        let mut plan = plan(&yaml);
-        round(&mut plan, &world, &[]);
-        let devices = plan.devices().devices;
-        let name = |device: &Arc<Device>| device.properties["OPCUA_APPLICATION_NAME"].clone();
-        devices.values().map(name).collect::<Vec<_>>()
+    let names = |takes: fn(&str) -> bool| {
+        let mut survey = Survey::new(vec![url(SERVER)], false, move |a| takes(&a.name));
+        round(&mut survey, &world, &[]);
+        let seen = survey.seen();
+        let names = seen
+            .servers
+            .values()
+            .map(|server| server.application.name.clone());
+        names.collect::<Vec<_>>()
     };
-    assert_eq!(names("{action: Exclude, items: []}"), ["oven", "press"]);
-    assert_eq!(names("{action: Exclude, items: [oven]}"), ["press"]);
-    assert_eq!(names("{action: Include, items: [oven, hmi]}"), ["oven"]);
+    assert_eq!(names(|_| true), ["oven", "press"]);
+    assert_eq!(names(|name| name != "oven"), ["press"]);
+    assert_eq!(names(|name| name == "hmi"), [""; 0]);
 }
 
 #[test]
@@ -280,43 +274,39 @@ fn a_server_that_names_very_many_is_bounded_in_questions_devices_and_bytes() {
         })
         .collect();
     let world: World<'_> = BTreeMap::from([(LDS, Ok(vec![Answer::Servers(many)]))]);
-    let mut plan = standard(&[LDS], "");
-    let story = round(&mut plan, &world, &[]);
+    let mut survey = asks(&[LDS], false);
+    let story = round(&mut survey, &world, &[]);
     assert_eq!(story.len(), SERVERS_MAX);
-    let set = plan.devices();
-    assert!(set.left_out && set.problems.last().unwrap().contains("256 are the most"));
+    let seen = survey.seen();
+    assert!(seen.leaves_out && seen.problems.last().unwrap().contains("256 are the most"));
 
     let mut large = server("large", SERVER);
     large.uri = "x".repeat(4096);
     let large = vec![large; 300];
     let world: World<'_> = BTreeMap::from([(SERVER, Ok(vec![Answer::Servers(large)]))]);
-    let mut plan = standard(&[SERVER], "");
-    round(&mut plan, &world, &[]);
-    assert_eq!((plan.bytes(), ids(&plan).len()), (0, 0));
-    let problems = plan.devices().problems;
+    let mut survey = asks(&[SERVER], false);
+    round(&mut survey, &world, &[]);
+    assert_eq!((survey.bytes(), ids(&survey).len()), (0, 0));
+    let problems = survey.seen().problems;
     assert!(problems[0].contains("1024 KiB at most"), "{problems:?}");
-    plan.other_bytes = ALL_BYTES_MAX;
-    round(&mut plan, &lds_and_server(), &[]);
-    assert_eq!(ids(&plan), [""; 0], "others leave nothing");
+    survey.other_bytes = ALL_BYTES_MAX;
+    round(&mut survey, &lds_and_server(), &[]);
+    assert_eq!(ids(&survey), [""; 0], "others leave nothing");
 }
 
 #[test]
 fn what_is_announced_no_more_is_forgotten() {
-    let mut plan = plan("opcuaDiscoveryMethod: {mdns: {}}");
-    plan.begin(vec![url(SERVER), url(SERVER)]);
-    assert_eq!(plan.due().len(), 1);
+    let mut survey = asks(&[], false);
+    survey.begin(vec![url(SERVER), url(SERVER)]);
+    assert_eq!(survey.due().len(), 1);
     let answer = vec![Answer::Servers(vec![server("press", SERVER)])];
-    plan.hear(Heard::Server(url(SERVER), Ok(answer)));
-    assert_eq!(plan.due(), []);
-    plan.end(false);
-    assert_eq!(ids(&plan), [SERVER]);
-    assert!(
-        !plan.devices().complete,
-        "another may not have announced itself yet"
-    );
-    plan.begin(vec![]);
-    assert_eq!(plan.due(), []);
-    plan.end(true);
-    assert!(plan.devices().complete && plan.devices().devices.is_empty());
-    assert!(plan.asked.is_empty());
+    survey.hear(Heard::Server(url(SERVER), Ok(answer)));
+    assert_eq!(survey.due(), []);
+    survey.end();
+    assert_eq!(ids(&survey), [SERVER]);
+    survey.begin(vec![]);
+    assert_eq!(survey.due(), []);
+    survey.end();
+    assert!(survey.seen().servers.is_empty());
+    assert!(survey.asked.is_empty());
 }

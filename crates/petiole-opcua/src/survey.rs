@@ -1,48 +1,64 @@
-//! Decides which servers to ask, and which devices their answers make.
-//!
-//! Pure: a round of questions begins, [`Plan::due`] returns what to ask now, and the answers go in by [`Plan::hear`], in any order
-//! and one at a time. A discovery server that is down takes none of its servers with it: each is asked itself.
-use super::{
-    details::Details,
-    server::{Found, Said, Unoffered, device, offered_url},
+//! Decides whom to ask, and which servers answer. Pure.
+use crate::{
+    answer::{Answer, Application, Endpoint, Question},
+    reach::{Unoffered, offered_url},
+    said::{Found, Said},
+    url::EndpointUrl,
 };
-use crate::model::{
-    device::{DeviceId, DeviceSet},
-    limits::cut,
-};
-use petiole_opcua::{Answer, EndpointUrl, Question};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The most servers that are asked for one Configuration. Beyond it: further ones are left out (`DiscoveryIncomplete`).
-pub(super) const SERVERS_MAX: usize = 256;
-/// The most bytes of what all servers of a Configuration have said. Beyond it: an answer is not used (`DiscoveryIncomplete`).
+/// The most servers that are asked for one survey. Beyond it: further ones are left out, and that is said.
+pub const SERVERS_MAX: usize = 256;
+/// The most bytes of what all servers of a survey have said. Beyond it: an answer is not used, and that is said.
 const BYTES_MAX: usize = 1 << 20;
-/// The most bytes of what the servers of all Configurations have said; each may have half of what the others leave. Beyond it: an
-/// answer is not used (`DiscoveryIncomplete`).
+/// The most bytes of what the servers of all surveys have said; each may have half of what the others leave. Beyond it: an
+/// answer is not used, and that is said.
 const ALL_BYTES_MAX: usize = 8 << 20;
 /// The failures in a row after which a server is gone: a packet may be lost.
 const FAILURES: u32 = 2;
 /// The rounds after which the name of a host is looked up again.
 const LOOKUP_ROUNDS: u64 = 6;
-/// The longest text about one server in a problem, in bytes.
-const PROBLEM_BYTES: usize = 500;
 
-/// Something to do for the plan.
+/// Something to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ask {
+pub enum Ask {
+    /// A server, these questions.
     Server(EndpointUrl, Vec<Question>),
-    /// Whether this node knows an address of a host.
+    /// Whether this machine knows an address of a host.
     Lookup(String),
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub enum Heard {
+    /// The answers of a server, or why there are none.
     Server(EndpointUrl, Result<Vec<Answer>, String>),
+    /// Whether this machine knows an address of a host.
     Lookup(String, bool),
+}
+
+/// The servers that answer now.
+#[derive(Debug, Default)]
+pub struct Seen<'a> {
+    /// The servers, by the address at which they are reached.
+    pub servers: BTreeMap<EndpointUrl, FoundServer<'a>>,
+    /// True if there may be others that are not asked.
+    pub leaves_out: bool,
+    /// Who does not answer, and why, with the address.
+    pub problems: Vec<String>,
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub struct FoundServer<'a> {
+    /// What it says about itself.
+    pub application: &'a Application,
+    /// The address at which it is reached from here.
+    pub url: EndpointUrl,
+    /// The address that it gives itself.
+    pub advertised: &'a str,
+    /// Its endpoints, as it tells of them.
+    pub endpoints: &'a [Endpoint],
 }
 
 /// A server that is asked.
@@ -64,28 +80,41 @@ impl Asked {
     }
 }
 
-pub(super) struct Plan {
-    details: Details,
+/// Whom to ask, round by round, and who has answered.
+///
+/// A round [begins](Survey::begin); [`Survey::due`] returns what to ask now, and the answers go in by [`Survey::hear`], in any order and
+/// one at a time, until nothing is due and nothing is being asked. Then the round [ends](Survey::end). A discovery server that is down
+/// takes none of its servers with it: each is asked itself.
+pub struct Survey {
+    urls: Vec<EndpointUrl>,
+    asks_for_network: bool,
+    takes: Box<dyn Fn(&Application) -> bool + Send>,
     round: u64,
-    is_complete: bool,
     /// True if there are more servers than are asked: in the last round, and in this one.
     leaves_out: bool,
     leaves_out_now: bool,
-    /// The bytes of what the servers of other Configurations have said.
-    pub(super) other_bytes: usize,
-    /// The addresses that were given: those of the details, and those that were announced.
+    /// The bytes of what the servers of other surveys have said.
+    pub other_bytes: usize,
+    /// The addresses that were given: those of the caller, and those that were announced.
     sources: Vec<EndpointUrl>,
     asked: BTreeMap<EndpointUrl, Asked>,
-    /// The names of hosts, each with the round of its lookup, and whether this node knows its address, once that is known.
+    /// The names of hosts, each with the round of its lookup, and whether this machine knows its address, once that is known.
     hosts: BTreeMap<String, (u64, Option<bool>)>,
 }
 
-impl Plan {
-    pub(super) fn new(details: Details) -> Self {
+impl Survey {
+    /// Creates one that asks at `urls`, and asks discovery servers there for those of their networks if `asks_for_network`. Only
+    /// servers that `takes` wants count.
+    pub fn new(
+        urls: Vec<EndpointUrl>,
+        asks_for_network: bool,
+        takes: impl Fn(&Application) -> bool + Send + 'static,
+    ) -> Self {
         Self {
-            details,
+            urls,
+            asks_for_network,
+            takes: Box::new(takes),
             round: 0,
-            is_complete: false,
             leaves_out: false,
             leaves_out_now: false,
             other_bytes: 0,
@@ -96,10 +125,10 @@ impl Plan {
     }
 
     /// Begins to ask everything anew. `announced` are the addresses that multicast DNS has at present.
-    pub(super) fn begin(&mut self, announced: Vec<EndpointUrl>) {
+    pub fn begin(&mut self, announced: Vec<EndpointUrl>) {
         self.round += 1;
         self.leaves_out_now = false;
-        self.sources.clone_from(&self.details.urls);
+        self.sources.clone_from(&self.urls);
         for url in announced {
             if !self.sources.contains(&url) {
                 self.sources.push(url);
@@ -108,12 +137,12 @@ impl Plan {
     }
 
     /// Returns what to ask now. Nothing is left to do in a round when there is nothing, and nothing is being asked.
-    pub(super) fn due(&mut self) -> Vec<Ask> {
+    pub fn due(&mut self) -> Vec<Ask> {
         let mut questions = vec![Question::FindServers, Question::GetEndpoints];
         let mut wanted: Vec<(EndpointUrl, Vec<Question>)> = vec![];
         let further = self.on_network().into_iter();
         wanted.extend(further.map(|url| (url, questions.clone())));
-        if self.details.asks_for_network {
+        if self.asks_for_network {
             questions.push(Question::FindServersOnNetwork);
         }
         let sources = self
@@ -150,15 +179,15 @@ impl Plan {
         due
     }
 
-    pub(super) fn hear(&mut self, heard: Heard) {
+    /// Takes over an answer.
+    pub fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Lookup(host, is_known) => {
                 self.hosts.insert(host, (self.round, Some(is_known)));
             }
             Heard::Server(url, Ok(answers)) => {
-                let names = &self.details.names;
                 let said = Said::new(answers, |application| {
-                    application.kind.is_server() && names.take(&application.name)
+                    application.kind.is_server() && (self.takes)(application)
                 });
                 let free = self.most() - self.bytes();
                 let asked = self.asked.entry(url).or_default();
@@ -166,7 +195,7 @@ impl Plan {
                 asked.failures = 0;
                 asked.error = (said.bytes() > free + before).then(|| {
                     format!(
-                        "its answers have {} bytes, and those of all servers of a Configuration {} KiB at most, and half of what other Configurations leave: divide discoveryUrls among several Configurations, or choose by applicationNames",
+                        "its answers have {} bytes, and those of all servers together {} KiB at most, and half of what others leave: name fewer addresses, or choose by names",
                         said.bytes(),
                         BYTES_MAX >> 10
                     )
@@ -184,7 +213,7 @@ impl Plan {
     }
 
     /// Returns how many bytes the servers have said.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let said = self.asked.values().filter_map(|asked| asked.said.as_ref());
         said.map(Said::bytes).sum()
     }
@@ -195,11 +224,9 @@ impl Plan {
         share.min(BYTES_MAX).max(self.bytes())
     }
 
-    /// Ends the round: what nobody wanted in it is forgotten, and each name is looked up again after a minute. `is_settled` says
-    /// that everything that announces itself has had the time to.
-    pub(super) fn end(&mut self, is_settled: bool) {
+    /// Ends the round: what nobody wanted in it is forgotten, and each name is looked up again after a minute.
+    pub fn end(&mut self) {
         let round = self.round;
-        self.is_complete |= is_settled;
         self.leaves_out = self.leaves_out_now;
         self.asked.retain(|_, asked| asked.round == round);
         let used = self.hosts_of_answers();
@@ -243,7 +270,7 @@ impl Plan {
         names.collect()
     }
 
-    /// Returns whether this node knows an address of a host, once that is known.
+    /// Returns whether this machine knows an address of a host, once that is known.
     fn knows(&self, host: &str) -> Option<bool> {
         self.hosts.get(host).and_then(|(_, is_known)| *is_known)
     }
@@ -276,42 +303,46 @@ impl Plan {
         said.is_some_and(|said| said.endpoints.is_empty())
     }
 
-    /// Returns the devices of all answers so far.
-    pub(super) fn devices(&self) -> DeviceSet {
-        let mut set = DeviceSet {
-            complete: self.is_complete,
-            ..DeviceSet::default()
-        };
+    /// Returns the servers that answer, and what is wrong with others.
+    pub fn seen(&self) -> Seen<'_> {
+        let mut seen = Seen::default();
         for source in &self.sources {
             if let Some(why) = self
                 .asked
                 .get(source)
                 .and_then(|asked| asked.error.as_ref())
             {
-                set.problems
-                    .push(cut(format!("{source}: {why}"), PROBLEM_BYTES));
+                seen.problems.push(format!("{source}: {why}"));
+            }
+        }
+        for url in self.on_network() {
+            let asked = self.asked.get(&url);
+            if let Some(why) = asked.and_then(|asked| asked.error.as_ref()) {
+                let text = format!("{url}, of which a discovery server tells: {why}");
+                seen.problems.push(text);
             }
         }
         for found in self.found() {
-            self.offer(&found, &mut set);
+            self.offer(&found, &mut seen);
         }
         if self.leaves_out {
-            set.left_out = true;
-            set.problems.push(format!(
-                "servers are left out: {SERVERS_MAX} are the most of a Configuration; name fewer discoveryUrls, or divide them among several"
+            seen.leaves_out = true;
+            seen.problems.push(format!(
+                "servers are left out: {SERVERS_MAX} are the most; name fewer addresses, or divide them among several"
             ));
         }
-        set.problems.dedup();
-        set
+        seen.problems.dedup();
+        seen
     }
 
-    /// Adds the device of a server to a set, or says why it is none.
-    fn offer(&self, found: &Found<'_>, set: &mut DeviceSet) {
-        let (name, source) = (&found.application.name, found.source);
+    /// Adds a server that answers, or says why it does not.
+    fn offer<'a>(&'a self, found: &Found<'a>, seen: &mut Seen<'a>) {
+        let (application, source) = (found.application, found.source);
+        let name = &application.name;
         let Some(url) = &found.url else {
             if let Some(why) = &found.unusable {
                 let text = format!("{name:?}, of which {source} tells, is left out: {why}");
-                set.problems.push(cut(text, PROBLEM_BYTES));
+                seen.problems.push(text);
             }
             return;
         };
@@ -324,12 +355,16 @@ impl Plan {
             let said = by_its_address
                 .filter(|_| said.endpoints.is_empty())
                 .unwrap_or(said);
-            let id = DeviceId::new(url.as_str());
-            let device = || Arc::new(device(found, url, said));
-            set.devices.entry(id).or_insert_with(device);
+            let server = || FoundServer {
+                application,
+                url: url.clone(),
+                advertised: found.advertised,
+                endpoints: &said.endpoints,
+            };
+            seen.servers.entry(url.clone()).or_insert_with(server);
         } else if let Some(why) = asked.error.as_ref().filter(|_| !found.is_self) {
             let text = format!("{url} ({name:?}), of which {source} tells: {why}");
-            set.problems.push(cut(text, PROBLEM_BYTES));
+            seen.problems.push(text);
         }
     }
 }
