@@ -92,7 +92,7 @@ impl<'a> Found<'a> {
                 let why = "it has no address that begins with opc.tcp://".to_owned();
                 (None, Some(why))
             }
-            Err(Unoffered::Bad(why)) => (None, Some(format!("{advertised:?} {why}"))),
+            Err(Unoffered::Bad(why)) => (None, Some(format!("its address {advertised:?} {why}"))),
         };
         let is_self = (url.as_ref())
             .is_some_and(|url| (url.host(), url.port()) == (source.host(), source.port()));

@@ -315,6 +315,12 @@ impl Survey {
                 seen.problems.push(format!("{source}: {why}"));
             }
         }
+        for (source, url) in self.told_of_network() {
+            if let Err(Unoffered::Bad(why)) = offered_url(url, source, &|_| None) {
+                let text = format!("{url:?}, of which {source} tells, is left out: it {why}");
+                seen.problems.push(text);
+            }
+        }
         for url in self.on_network() {
             let asked = self.asked.get(&url);
             if let Some(why) = asked.and_then(|asked| asked.error.as_ref()) {

@@ -37,10 +37,8 @@ fn url(service: &Service) -> Option<EndpointUrl> {
         .iter()
         .find(|(key, _)| key.eq_ignore_ascii_case("path"));
     let path = path.and_then(|(_, value)| std::str::from_utf8(value.as_ref()?).ok());
-    let path = match path.unwrap_or("/").trim_start_matches('/') {
-        path => format!("/{path}"),
-    };
-    EndpointUrl::new(&ips.first()?.to_string(), service.port, &path).ok()
+    let path = path.unwrap_or_default().trim_start_matches('/');
+    EndpointUrl::new(&ips.first()?.to_string(), service.port, &format!("/{path}")).ok()
 }
 
 /// Returns whether an address says all by itself: a link-local one of IPv6 needs the interface, too.
