@@ -7,7 +7,8 @@ use petiole_opcua::{
     Application, ApplicationType, Endpoint, Question, Quirks, SecurityMode, Server, Status,
     UserToken,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn application(name: &str, url: String) -> Application {
     Application {
@@ -137,10 +138,14 @@ async fn a_discovery_server_tells_of_its_servers_each_is_asked_and_a_name_that_n
     ] {
         assert!(why.contains(part), "{why}");
     }
-    // One that is down is a problem with its address and what to look at, and no device.
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_a_problem_with_what_to_look_at_and_no_device() {
+    let press = OpcuaServer::start(|port| server("press", "127.0.0.1", port)).await;
     let url = press.url();
     drop(press);
-    let mut running = discover(&[url.clone()]);
+    let mut running = discover(std::slice::from_ref(&url));
     let set = running.until("complete", |set| set.complete).await;
     assert!(set.devices.is_empty());
     let problem = &set.problems[0];
