@@ -54,7 +54,8 @@
 //!
 //! Here are the agent, the controller and discovery, and what only they use. All else is in `crates/`:
 //!
-//! - what knows nothing of Petiole: the mDNS querier, the kubelet's APIs with their sockets, and the kubelet;
+//! - what knows nothing of Petiole: the mDNS querier, the discovery services of OPC UA, the kubelet's APIs with their sockets, and the
+//!   kubelet;
 //! - what is below this package: `petiole-model` (the objects and their rules), `petiole-telemetry`, `petiole-cluster` (the client of
 //!   the API server) and `petiole-base` (files, tasks, back-off). Here their modules are `crate::api`, `crate::files` and so on;
 //! - what people look at: `petiole-people`, which knows nothing of this package either.

@@ -18,6 +18,7 @@ mod kubectl_plugin;
 mod kubelet_process;
 mod monitoring;
 mod node_capacity;
+mod opcua_handler;
 mod pages;
 mod property_sources;
 mod rendered_brokers;

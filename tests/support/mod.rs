@@ -10,6 +10,7 @@ pub mod foreign_handler;
 #[path = "../../crates/petiole-mdns/tests/support/publisher.rs"]
 pub mod mdns_publisher;
 pub mod node;
+pub mod opcua_server;
 pub mod process;
 #[path = "../../crates/petiole-kubelet/tests/support/raw_plugin.rs"]
 pub mod raw_plugin;

@@ -17,11 +17,12 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
   petiole discover udev --details examples/udev-serial.yaml --for 1s
+  petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
   petiole discover debugEcho --details examples/debug-echo.yaml -o json
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, opcua or debugEcho
     pub(super) handler: String,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered

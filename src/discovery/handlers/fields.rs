@@ -2,7 +2,11 @@
 //!
 //! Every error names the path of its key.
 use super::matcher::{Budget, Matcher};
-use crate::{model::limits, yaml};
+use crate::{
+    model::{device::Scope, limits},
+    yaml,
+};
+use petiole_mdns::Interfaces;
 use serde_json::{Map, Value};
 
 /// The texts about a handler in messages.
@@ -126,5 +130,30 @@ pub(super) fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, S
         None => Ok(vec![]),
         Some(Value::Array(values)) => values.iter().map(|v| scalar(path, v)).collect(),
         Some(value) => Ok(vec![scalar(path, &value)?]),
+    }
+}
+
+/// Reads the network interfaces on which services are found by multicast DNS.
+pub(super) fn interfaces(handler: Handler, value: Option<Value>) -> Result<Interfaces, String> {
+    let Some(value) = value else {
+        return Ok(Interfaces::default());
+    };
+    let mut fields = Fields::new(handler, "interfaces", value)?.of("allow, deny", &[])?;
+    let allow = strings("interfaces.allow", fields.take("allow"))?;
+    let deny = match fields.take("deny") {
+        Some(value) => Some(strings("interfaces.deny", Some(value))?),
+        None => None,
+    };
+    Ok(Interfaces::new(allow, deny))
+}
+
+/// Reads `identityScope`: whether all nodes see the same device.
+pub(super) fn scope(value: Option<Value>) -> Result<Scope, String> {
+    match value.as_ref().map(|v| (v, v.as_str())) {
+        None | Some((_, Some("cluster"))) => Ok(Scope::Shared),
+        Some((_, Some("node"))) => Ok(Scope::Node),
+        Some((value, _)) => Err(format!(
+            "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
+        )),
     }
 }

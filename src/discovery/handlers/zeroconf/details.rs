@@ -3,7 +3,7 @@
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
 use super::{
     super::{
-        fields::{Fields, Handler, matcher, strings},
+        fields::{Fields, Handler, interfaces, matcher, scope, strings},
         matcher::{Budget, Matcher},
     },
     address::Address,
@@ -149,7 +149,7 @@ impl Details {
                 .transpose()?,
             txt,
             addresses: addresses(fields.take("addresses"))?,
-            interfaces: interfaces(fields.take("interfaces"))?,
+            interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
             pin: pin(fields.take("pin"))?,
@@ -270,29 +270,6 @@ fn addresses(value: Option<Value>) -> Result<Addresses, String> {
         true => Addresses::OnLink,
         false => Addresses::Within(networks),
     })
-}
-
-fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
-    let Some(value) = value else {
-        return Ok(Interfaces::default());
-    };
-    let mut fields = Fields::new(HANDLER, "interfaces", value)?.of("allow, deny", &[])?;
-    let allow = strings("interfaces.allow", fields.take("allow"))?;
-    let deny = match fields.take("deny") {
-        Some(value) => Some(strings("interfaces.deny", Some(value))?),
-        None => None,
-    };
-    Ok(Interfaces::new(allow, deny))
-}
-
-fn scope(value: Option<Value>) -> Result<Scope, String> {
-    match value.as_ref().map(|v| (v, v.as_str())) {
-        None | Some((_, Some("cluster"))) => Ok(Scope::Shared),
-        Some((_, Some("node"))) => Ok(Scope::Node),
-        Some((value, _)) => Err(format!(
-            "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
-        )),
-    }
 }
 
 fn pin(value: Option<Value>) -> Result<bool, String> {

@@ -51,6 +51,13 @@ impl Default for Zeroconf {
     }
 }
 
+impl Zeroconf {
+    /// Returns the querier, for handlers whose devices may announce themselves, too: a process needs one.
+    pub(super) fn mdns(&self) -> Mdns {
+        self.mdns.clone()
+    }
+}
+
 impl DiscoveryHandler for Zeroconf {
     fn name(&self) -> &'static str {
         "zeroconf"

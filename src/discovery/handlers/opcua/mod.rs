@@ -1,0 +1,262 @@
+//! Finds OPC UA servers: asks those that are named, and discovery servers, who is there.
+//!
+//! Details and properties are those of Akri's handler `opcua`, and a few more. This file connects the parts: `Survey` of the crate
+//! `petiole-opcua` decides whom to ask, and `ask` is one conversation, whose messages are there, too. Libraries of the whole protocol were weighed: `opcua`
+//! is abandoned with known vulnerabilities, `async-opcua` has a licence that we do not take and 175 crates, and `open62541` is C.
+//! Discovery needs six messages of it.
+mod announced;
+mod ask;
+mod details;
+mod device;
+
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use crate::model::{
+    device::{DeviceSet, Scope},
+    limits::cut,
+};
+use details::Details;
+use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use petiole_mdns::{Mdns, Subscription};
+use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
+const AT_ONCE_MAX: usize = 16;
+/// The time from one round of questions to the next, as in Akri.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest time between two rounds, whatever is announced.
+const INTERVAL_MIN: Duration = Duration::from_secs(2);
+/// The time after which a server that announces itself has been heard, or is absent.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// The longest text about one server in a problem, in bytes.
+const PROBLEM_BYTES: usize = 500;
+
+/// Finds OPC UA servers.
+pub struct Opcua {
+    mdns: Mdns,
+    turns: Turns,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Opcua {
+    /// Creates the handler. `mdns` is the querier of the process.
+    pub fn new(mdns: Mdns) -> Self {
+        Self {
+            mdns,
+            turns: Turns::new(AT_ONCE_MAX),
+            bytes: Arc::default(),
+        }
+    }
+}
+
+impl DiscoveryHandler for Opcua {
+    fn name(&self) -> &'static str {
+        "opcua"
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        Ok(Box::new(OpcuaDiscovery {
+            details: Details::parse(details)?,
+            mdns: self.mdns.clone(),
+            turns: self.turns.clone(),
+            bytes: Bytes {
+                all: self.bytes.clone(),
+                own: 0,
+            },
+        }))
+    }
+}
+
+struct OpcuaDiscovery {
+    details: Details,
+    mdns: Mdns,
+    turns: Turns,
+    bytes: Bytes,
+}
+
+/// The bytes that a discovery keeps, among those of all.
+struct Bytes {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Bytes {
+    /// Takes over the bytes of this discovery. Returns those of the others.
+    fn set(&mut self, own: usize) -> usize {
+        self.all.fetch_add(own, Ordering::Relaxed);
+        let all = self.all.fetch_sub(self.own, Ordering::Relaxed);
+        let others = all.saturating_sub(self.own + own);
+        self.own = own;
+        others
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl Discovery for OpcuaDiscovery {
+    fn scope(&self) -> Scope {
+        self.details.scope
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            let interfaces = self.details.mdns.clone();
+            let mut announced =
+                interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
+            let run = Box::pin(self.follow(&mut announced, &found));
+            let ended = shutdown.run_until_cancelled(run).await;
+            if let Some(subscription) = announced {
+                subscription.close().await;
+            }
+            ended.unwrap_or(Ok(()))
+        })
+    }
+}
+
+impl OpcuaDiscovery {
+    /// Asks all servers in rounds, and publishes the devices after each answer.
+    async fn follow(
+        mut self: Box<Self>,
+        announced: &mut Option<Subscription>,
+        found: &watch::Sender<DeviceSet>,
+    ) -> Result<(), DiscoveryError> {
+        let start = Instant::now();
+        let names = self.details.names;
+        let named = std::mem::take(&mut self.details.urls);
+        let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
+            names.take(&application.name)
+        });
+        let mut is_complete = false;
+        loop {
+            let began = Instant::now();
+            // What is announced after the beginning of a round is asked in the next one.
+            let is_settled = announced.is_none() || began >= start + SETTLED_AFTER;
+            let urls = urls(announced);
+            survey.begin(urls.clone());
+            let mut asking = FuturesUnordered::new();
+            loop {
+                asking.extend(survey.due().into_iter().map(|ask| answer(&self.turns, ask)));
+                let Some(heard) = asking.next().await else {
+                    break;
+                };
+                survey.other_bytes = self.bytes.set(survey.bytes());
+                survey.hear(heard);
+                let problem = no_interface(announced.as_ref());
+                publish(devices(&survey.seen(), is_complete, problem), found);
+            }
+            is_complete |= is_settled;
+            survey.end();
+            let problem = no_interface(announced.as_ref());
+            publish(devices(&survey.seen(), is_complete, problem), found);
+            let next = began + INTERVAL;
+            let next = if is_settled {
+                next
+            } else {
+                next.min(start + SETTLED_AFTER)
+            };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                changed = changed(announced, &urls) => {
+                    changed?;
+                    sleep_until(began + INTERVAL_MIN).await;
+                }
+            }
+        }
+    }
+}
+
+/// Does what the survey asks for, when it is its turn.
+async fn answer(turns: &Turns, ask: Ask) -> Heard {
+    let _turn = turns.begin().await;
+    match ask {
+        Ask::Server(url, questions) => {
+            let answers = ask::ask(&url, &questions).await;
+            Heard::Server(url, answers)
+        }
+        Ask::Lookup(host) => {
+            let is_known = ask::resolves(&host).await;
+            Heard::Lookup(host, is_known)
+        }
+    }
+}
+
+fn urls(announced: &mut Option<Subscription>) -> Vec<EndpointUrl> {
+    let found = announced.as_mut().map(|s| s.found.borrow_and_update());
+    found.map_or_else(Vec::new, |found| announced::urls(&found))
+}
+
+/// Returns a problem if multicast DNS is wished, and there is no interface for it.
+fn no_interface(announced: Option<&Subscription>) -> Option<String> {
+    let found = announced?.found.borrow();
+    (found.interfaces == Some(0)).then(|| {
+        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, or another program holds UDP port 5353 for itself".to_owned()
+    })
+}
+
+/// Waits until other addresses are announced.
+async fn changed(
+    announced: &mut Option<Subscription>,
+    before: &[EndpointUrl],
+) -> Result<(), DiscoveryError> {
+    let Some(subscription) = announced else {
+        return std::future::pending().await;
+    };
+    let is_other = subscription
+        .found
+        .wait_for(|found| announced::urls(found) != before)
+        .await;
+    is_other
+        .map(drop)
+        .map_err(|_| DiscoveryError("the mDNS querier has ended".into()))
+}
+
+fn devices(seen: &Seen<'_>, is_complete: bool, problem: Option<String>) -> DeviceSet {
+    let problems = seen
+        .problems
+        .iter()
+        .map(|problem| cut(problem.clone(), PROBLEM_BYTES));
+    DeviceSet {
+        complete: is_complete,
+        left_out: seen.leaves_out,
+        problems: problem.into_iter().chain(problems).collect(),
+        ..DeviceSet::complete(seen.servers.values().map(device::device))
+    }
+}
+
+fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
+    found.send_if_modified(|last| {
+        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
+            warn!("{problem}");
+        }
+        let is_new = |(id, _): &(&_, &_)| !last.devices.contains_key(*id);
+        for (id, device) in devices.devices.iter().filter(is_new) {
+            if let Some(own) = device.properties.get("OPCUA_ADVERTISED_URL") {
+                warn!("{id} is offered instead of {own}, whose host this node does not know or cannot reach");
+            }
+        }
+        let is_changed = *last != devices;
+        *last = devices;
+        is_changed
+    });
+}
