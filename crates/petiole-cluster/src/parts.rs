@@ -31,6 +31,8 @@ pub struct PodPart {
 #[serde(rename_all = "camelCase")]
 pub struct PodSpecPart {
     pub node_name: Option<String>,
+    #[serde(default)]
+    pub affinity: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

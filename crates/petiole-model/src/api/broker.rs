@@ -2,6 +2,10 @@
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
 //! looked at; the API server validates the rest.
+mod placement;
+
+pub use placement::{NODES_MAX, named_nodes};
+
 use crate::{
     api::{
         configuration::{BrokerSpec, Configuration, ConfigurationSpec},
@@ -12,6 +16,7 @@ use crate::{
         instance_name::InstanceKey,
         names::{digest_32, shortened},
         resource_name::{ResourceName, ResourcePrefix},
+        typed_names::NodeName,
     },
 };
 use serde_json::{Map, Value, json};
@@ -27,7 +32,7 @@ const NAME_LIMIT: usize = 63;
 /// The workload that a user wants to run for each Instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted<'a> {
-    /// A PodSpec: one Pod for each node that sees the device.
+    /// A PodSpec: one Pod for each node that sees the device, at most one for each slot.
     Pod(&'a Value),
     /// A JobSpec: one Job.
     Job(&'a Value),
@@ -64,7 +69,7 @@ pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
         Some(Wanted::Pod(spec)) => {
             let mut spec = spec.clone();
             node_spec(&mut spec, POD_SPEC, "")?;
-            pin(&mut spec, "")
+            place(&mut spec, &[&"".into()], &Map::new())
         }
         Some(Wanted::Job(spec)) => job_spec(&mut spec.clone(), "", &Map::new()),
     }
@@ -97,11 +102,12 @@ pub fn digest(configuration: &Configuration) -> String {
     digest_32(&json!([pod, spec.broker_properties]).to_string())
 }
 
-pub fn pod_name(subject: Subject<'_>, node: &str) -> String {
+/// Returns the name of a Pod of an Instance by its number: a name that somebody else has is left out.
+pub fn pod_name(subject: Subject<'_>, number: usize) -> String {
     let plain = subject.key.name.replace('.', "-");
-    let name = match subject.instance.spec.shared {
-        true => format!("{node}-{plain}-pod"),
-        false => format!("{plain}-pod"),
+    let name = match number {
+        0 => format!("{plain}-pod"),
+        number => format!("{plain}-{number}-pod"),
     };
     shortened(&name, NAME_LIMIT)
 }
@@ -113,12 +119,34 @@ pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
 
 /// Returns the Pod for one node, for a kubelet that reads it from its folder of manifests.
 pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
+    let plain = subject.key.name.replace('.', "-");
+    let name = match subject.instance.spec.shared {
+        true => format!("{node}-{plain}-pod"),
+        false => format!("{plain}-pod"),
+    };
+    let mut pod = rendered(subject, &shortened(&name, NAME_LIMIT), spec)?;
+    pod["metadata"]["labels"][names::TARGET_NODE_LABEL] = label(node);
+    Ok(pod)
+}
+
+/// Returns the Pod that the scheduler puts on one of the nodes. The Instance owns it.
+pub fn pod(
+    subject: Subject<'_>,
+    name: &str,
+    nodes: &[&NodeName],
+    spec: &Value,
+) -> Result<Value, SpecError> {
+    let mut pod = rendered(subject, name, spec)?;
+    place(&mut pod["spec"], nodes, &labels(subject))?;
+    pod["metadata"]["ownerReferences"] = owners(subject);
+    Ok(pod)
+}
+
+fn rendered(subject: Subject<'_>, name: &str, spec: &Value) -> Result<Value, SpecError> {
     let mut spec = spec.clone();
     node_spec(&mut spec, POD_SPEC, &subject.resource())?;
-    let name = pod_name(subject, node);
     let mut labels = labels(subject);
     labels.insert("app".to_owned(), json!(name));
-    labels.insert(names::TARGET_NODE_LABEL.to_owned(), label(node));
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -127,16 +155,20 @@ pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Valu
     }))
 }
 
-/// Returns the Pod that the scheduler puts on `node`. The Instance owns it.
-pub fn pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
-    let mut pod = static_pod(subject, node, spec)?;
-    pin(&mut pod["spec"], node)?;
-    pod["metadata"]["ownerReferences"] = owners(subject);
-    Ok(pod)
+/// Says in a PodSpec on which nodes the Pod can be, beside others with these labels.
+fn place(
+    spec: &mut Value,
+    nodes: &[&NodeName],
+    labels: &Map<String, Value>,
+) -> Result<(), SpecError> {
+    placement::check_node_name(spec, POD_SPEC)?;
+    placement::limit(spec, POD_SPEC, nodes, labels)?;
+    placement::spread(spec, POD_SPEC, &of_configuration(labels))
 }
 
 /// A Job that goes with its Instance. The device's resource decides where its Pods run, among the nodes that
-/// `spec.nodeSelector` of the Configuration selects: a node may say that it has a resource.
+/// `spec.nodeSelector` of the Configuration selects: a node may say that it has a resource. It names no nodes, because the
+/// template of a Job cannot be changed when other nodes see the device, and another Job would run a second time.
 pub fn job(
     subject: Subject<'_>,
     generation: i64,
@@ -194,7 +226,14 @@ fn owners(subject: Subject<'_>) -> Value {
     }])
 }
 
-/// Names the resource in a JobSpec, and labels its Pods.
+/// Returns the labels that all brokers of a Configuration have.
+fn of_configuration(labels: &Map<String, Value>) -> Map<String, Value> {
+    let mut labels = labels.clone();
+    labels.remove(names::INSTANCE_LABEL);
+    labels
+}
+
+/// Names the resource in a JobSpec, labels its Pods, and spreads them.
 fn job_spec(
     spec: &mut Value,
     resource: &str,
@@ -204,7 +243,11 @@ fn job_spec(
     let template = at(object(spec, PATH)?, "template");
     let path = format!("{PATH}.template");
     let template = object(template, &path)?;
-    node_spec(at(template, "spec"), &format!("{path}.spec"), resource)?;
+    let of_pods = format!("{path}.spec");
+    let spec = at(template, "spec");
+    node_spec(spec, &of_pods, resource)?;
+    placement::check_node_name(spec, &of_pods)?;
+    placement::spread(spec, &of_pods, &of_configuration(labels))?;
     let path = format!("{path}.metadata");
     let metadata = object(or_empty(at(template, "metadata")), &path)?;
     let path = format!("{path}.labels");
@@ -264,55 +307,6 @@ fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<()
                 found: "no resource",
                 expected: PLACEHOLDER_TEXT,
             });
-        }
-    }
-    Ok(())
-}
-
-/// Adds the node to the user's affinity as a requirement.
-fn pin(spec: &mut Value, node: &str) -> Result<(), SpecError> {
-    let mut path = POD_SPEC.to_owned();
-    let mut here = spec;
-    for part in [
-        "affinity",
-        "nodeAffinity",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-    ] {
-        let parent = object(here, &path)?;
-        path = format!("{path}.{part}");
-        here = or_empty(at(parent, part));
-    }
-    let terms = at(object(here, &path)?, "nodeSelectorTerms");
-    path = format!("{path}.nodeSelectorTerms");
-    if terms.is_null() {
-        *terms = json!([]);
-    }
-    let Some(terms) = terms.as_array_mut() else {
-        return Err(error(terms, &path, "a list"));
-    };
-    let this_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
-    if terms.is_empty() {
-        terms.push(json!({ "matchFields": [this_node] }));
-        return Ok(());
-    }
-    for (n, term) in terms.iter_mut().enumerate() {
-        let path = format!("{path}[{n}]");
-        let term = object(term, &path)?;
-        // A term without requirements matches no node: one more requirement would let it match.
-        let is_empty = |part: &str| match term.get(part).and_then(Value::as_array) {
-            Some(requirements) => requirements.is_empty(),
-            None => true,
-        };
-        if is_empty("matchFields") && is_empty("matchExpressions") {
-            continue;
-        }
-        let fields = at(term, "matchFields");
-        if fields.is_null() {
-            *fields = json!([]);
-        }
-        match fields.as_array_mut() {
-            Some(fields) => fields.push(this_node.clone()),
-            None => return Err(error(fields, &format!("{path}.matchFields"), "a list")),
         }
     }
     Ok(())
