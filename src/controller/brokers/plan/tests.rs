@@ -258,7 +258,8 @@ impl Cluster {
             let open = pod.may_run_on.iter().filter(is_open);
             let node = open.min_by_key(|node| count(node, &|_| true)).cloned();
             let now = self.now;
-            self.pod(&name.name, |pod| match node {
+            let pod = Arc::make_mut(self.world.pods.get_mut(&name).unwrap());
+            match node {
                 Some(node) => {
                     *pod = BrokerPod {
                         meta: pod.meta.clone(),
@@ -275,7 +276,7 @@ impl Cluster {
                         message: "0/2 nodes are available.".to_owned(),
                     });
                 }
-            });
+            }
         }
     }
 

@@ -13,8 +13,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The most nodes that a broker names. Each is a term of its affinity, because a requirement on a node's name has one value.
+/// Beyond it: each broker of an Instance names others.
 pub const NODES_MAX: usize = 64;
-/// The most terms of a user's node affinity, because each is joined with each node.
+/// The most terms of the node affinity in a broker spec, because each is joined with each node. Beyond it: no broker is made
+/// (`BrokerSpecInvalid`).
 const TERMS_MAX: usize = 16;
 
 const HOST_NAME: &str = "kubernetes.io/hostname";

@@ -57,13 +57,13 @@ fn happen(cluster: &mut Cluster, event: Event) {
         Event::Closed(node, false) => drop(cluster.closed.remove(NODES[node])),
         Event::Capacity(capacity) => cluster.capacity(capacity),
         Event::Fails(_, is_refused) => {
-            for name in pod {
+            if let Some(name) = pod {
                 cluster.fails(&name, "Error");
                 cluster.pod(&name, |pod| pod.is_refused = is_refused);
             }
         }
         Event::Leaves(_) => {
-            for name in pod {
+            if let Some(name) = pod {
                 cluster.pod(&name, |pod| pod.meta.is_deleting = true);
             }
         }
@@ -85,10 +85,7 @@ fn live(cluster: &Cluster) -> usize {
 /// Counts the Pods that have a slot: also those that are being deleted, except on lost nodes, where they may stay for ever.
 fn with_slot(cluster: &Cluster) -> usize {
     let has_slot = |pod: &&Arc<BrokerPod>| {
-        let node = pod
-            .node
-            .as_ref()
-            .map(|node| cluster.world.nodes.get(node));
+        let node = pod.node.as_ref().map(|node| cluster.world.nodes.get(node));
         let is_lost = node.is_some_and(|node| !node.is_some_and(|node| node.is_ready));
         let may_stay = pod.meta.is_deleting && is_lost;
         !pod.has_ended() && !may_stay
@@ -153,7 +150,7 @@ proptest! {
                 let status = cluster.world.instances[&key("cam-1")].status.as_ref().unwrap();
                 let seen = status.nodes.iter().find(|seen| seen.name == *node).unwrap();
                 let noted = &pod.meta.annotations[crate::api::names::BROKER_CONNECTION];
-                prop_assert_eq!(pods::noted_on(noted, node), seen.connection.as_deref());
+                prop_assert_eq!(super::super::pods::noted_on(noted, node), seen.connection.as_deref());
             }
         } else {
             prop_assert_eq!(pods.len(), 0);

@@ -304,7 +304,6 @@ fn a_name_that_a_pod_of_somebody_else_has_is_left_out() {
 #[test]
 fn another_namespace_has_brokers_of_the_same_names() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
-    let there = |name: &str| Key::new("elsewhere", name.to_owned());
     let mut configuration = Configuration::clone(&cluster.world.configurations[&key("cam")]);
     configuration.metadata.uid = Some("other configuration".to_owned());
     let mut instance = Instance::clone(&cluster.world.instances[&key("cam-1")]);
@@ -312,11 +311,14 @@ fn another_namespace_has_brokers_of_the_same_names() {
     for owner in instance.metadata.owner_references.iter_mut().flatten() {
         owner.uid = "other configuration".to_owned();
     }
-    (cluster.world.configurations).insert(Key::new("elsewhere", "cam".to_owned().into()), Arc::new(configuration));
-    (cluster.world.instances).insert(Key::new("elsewhere", "cam-1".to_owned().into()), Arc::new(instance));
+    (cluster.world.configurations).insert(Key::new("elsewhere", "cam"), Arc::new(configuration));
+    (cluster.world.instances).insert(Key::new("elsewhere", "cam-1"), Arc::new(instance));
     assert_eq!(cluster.step(), ["create cam-1-pod", "create cam-1-pod"]);
     assert_eq!(cluster.plan(), NONE);
-    cluster.world.pods.remove(&there("cam-1-pod"));
+    cluster
+        .world
+        .pods
+        .remove(&ObjectKey::new("elsewhere", "cam-1-pod"));
     assert_eq!(cluster.plan(), ["create cam-1-pod"]);
 }
 
