@@ -23,6 +23,7 @@
 mod agent;
 mod allocate;
 mod api_server;
+mod brokers;
 mod control_plane;
 mod controller;
 mod devices;

@@ -122,6 +122,13 @@ struct WantedPods<'a, 's> {
     digest: &'s str,
 }
 
+/// A Pod that has not ended, and is not on its way out.
+#[derive(Clone, Copy)]
+struct Serving<'a> {
+    key: &'a ObjectKey,
+    pod: &'a BrokerPod,
+}
+
 /// A node that sees the device.
 struct Place<'a> {
     node: &'a NodeName,

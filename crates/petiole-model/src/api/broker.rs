@@ -3,8 +3,10 @@
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
 //! looked at; the API server validates the rest.
 mod placement;
+mod spec;
 
 pub use placement::{NODES_MAX, named_nodes};
+pub use spec::SpecError;
 
 use crate::{
     api::{
@@ -20,6 +22,7 @@ use crate::{
     },
 };
 use serde_json::{Map, Value, json};
+use spec::{at, error, member, object, or_empty};
 use std::collections::BTreeMap;
 
 /// The name of the field with the PodSpec, in messages.
@@ -36,15 +39,6 @@ pub enum Wanted<'a> {
     Pod(&'a Value),
     /// A JobSpec: one Job.
     Job(&'a Value),
-}
-
-/// A broker spec that nothing can be made of.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("spec.brokerSpec.{path} is {found}: it must be {expected}")]
-pub struct SpecError {
-    pub path: String,
-    pub found: &'static str,
-    pub expected: &'static str,
 }
 
 /// The Instance that a broker is for.
@@ -310,49 +304,6 @@ fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<()
         }
     }
     Ok(())
-}
-
-fn at<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Value {
-    object.entry(key).or_insert(Value::Null)
-}
-
-fn or_empty(value: &mut Value) -> &mut Value {
-    if value.is_null() {
-        *value = json!({});
-    }
-    value
-}
-
-fn object<'a>(value: &'a mut Value, path: &str) -> Result<&'a mut Map<String, Value>, SpecError> {
-    let wrong = error(value, path, "an object");
-    value.as_object_mut().ok_or(wrong)
-}
-
-/// An object in an object; `None` where there is none.
-fn member<'a>(
-    object: &'a mut Map<String, Value>,
-    key: &str,
-    path: &str,
-) -> Result<Option<&'a mut Map<String, Value>>, SpecError> {
-    match object.get_mut(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => self::object(value, &format!("{path}.{key}")).map(Some),
-    }
-}
-
-fn error(found: &Value, path: &str, expected: &'static str) -> SpecError {
-    SpecError {
-        path: path.to_owned(),
-        found: match found {
-            Value::Null => "missing",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a text",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "an object",
-        },
-        expected,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Decides which Pods are created, and which stay. Pure.
-use super::{Action, Place, Planner, Target, WantedPods, reported::Gaps};
+use super::{Action, Place, Planner, Serving, Target, WantedPods, reported::Gaps};
 use crate::{
     api::{broker::NODES_MAX, names},
     controller::world::BrokerPod,
@@ -32,12 +32,6 @@ struct Pods<'a> {
     ended: Vec<(Serving<'a>, Option<Timestamp>)>,
     /// The number of slots of the Pods that are being deleted.
     leaving: usize,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Serving<'a> {
-    pub(super) key: &'a ObjectKey,
-    pub(super) pod: &'a BrokerPod,
 }
 
 /// The number of Pods that can be added.
@@ -74,15 +68,11 @@ impl<'a> Planner<'a> {
         found.serving.sort_by_key(order);
         let serving = found.serving;
         let lost = self.slots_of_lost_nodes(target, &serving);
-        let stays = |(n, pod): &(usize, &Serving<'_>)| {
-            *n < capacity && (pod.pod.node.is_some() || *n < places.len())
-        };
-        for (_, Serving { key, pod }) in serving.iter().enumerate().filter(|one| !stays(one)) {
-            self.delete_pod(
-                key,
-                pod,
-                "the device has fewer slots, or fewer nodes see it",
-            );
+        for (n, Serving { key, pod }) in serving.iter().enumerate() {
+            if n >= capacity || n >= places.len() && pod.node.is_none() {
+                let why = "the device has fewer slots, or fewer nodes see it";
+                self.delete_pod(key, pod, why);
+            }
         }
         let is_free = |place: &&Place<'_>| place.is_fit && !occupied.contains(place.node);
         let free: Vec<&Place<'_>> = places.iter().filter(is_free).collect();
@@ -91,25 +81,24 @@ impl<'a> Planner<'a> {
             slots: capacity.saturating_sub(found.leaving + serving.len() + lost),
             nodes: free.len().saturating_sub(waiting),
         };
-        let has_ended = !found.ended.is_empty();
         for (ended, retry_at) in found.ended.iter().filter(|_| is_fit) {
             self.replace_ended(*ended, *retry_at, &mut room);
         }
-        let mut absent = vec![];
+        let mut gaps = Gaps {
+            has_ended: !found.ended.is_empty(),
+            lost,
+            ..Gaps::default()
+        };
         let missing = room.slots.min(room.nodes);
         let serving = &serving[..serving.len().min(capacity)];
         if missing > 0 || waiting > 0 {
             let reach = self.reach(wanted, &places, &free);
             self.replace_waiting(serving, &reach);
             if missing > 0 && self.check_reports(target, places.len()) {
-                absent = self.create(wanted, &reach, missing);
+                gaps.absent = self.create(wanted, &reach, missing);
+                gaps.is_nameless = gaps.absent.len() < missing;
             }
         }
-        let gaps = Gaps {
-            absent,
-            has_ended,
-            lost,
-        };
         self.report_pods(wanted, &places, serving, &gaps);
     }
 

@@ -1,5 +1,5 @@
 //! Says which nodes a new Pod may run on. The affinity of a Pod cannot be changed: one that no longer fits is replaced. Pure.
-use super::{Action, Place, Planner, Target, WantedPods, pods::Serving};
+use super::{Action, Place, Planner, Serving, Target, WantedPods};
 use crate::{
     api::{
         broker::{self, NODES_MAX, SpecError},
@@ -10,6 +10,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+
+/// The most names of somebody else's Pods that the brokers of an Instance leave out. Beyond it: they are not created
+/// (`BrokerRefused`).
+const TAKEN_NAMES_MAX: usize = 16;
 
 impl<'a> Planner<'a> {
     /// Replaces the Pods without a node that are limited to nodes which cannot take them, where others might: the affinity of a
@@ -70,7 +74,10 @@ impl<'a> Planner<'a> {
         };
         let is_free =
             |(_, key): &(usize, ObjectKey)| !world.pods.contains_key(key) && !memory.is_taken(key);
-        let names = (0..).map(named).filter(is_free);
+        let capacity = usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0);
+        // Its own Pods that leave have names, too.
+        let names = (0..2 * capacity + TAKEN_NAMES_MAX).map(named);
+        let names = names.filter(is_free);
         let mut absent = vec![];
         for (number, key) in names.take(missing) {
             if self.check_start(&key, digest) {

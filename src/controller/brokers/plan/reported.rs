@@ -1,8 +1,7 @@
 //! Says of each Instance how many of its Pods run, and why the others do not. Pure.
 use super::{
     super::report::{Found, Report},
-    Place, Planner, Target, WantedPods,
-    pods::Serving,
+    Place, Planner, Serving, Target, WantedPods,
 };
 use crate::{
     api::reason::Reason,
@@ -19,9 +18,12 @@ const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Why there are fewer Pods than are wanted.
+#[derive(Default)]
 pub(super) struct Gaps {
     /// The names of the Pods that are created now, or again later.
     pub(super) absent: Vec<ObjectKey>,
+    /// True if somebody else's Pods have the names of others.
+    pub(super) is_nameless: bool,
     /// True if a Pod has ended and has no successor yet.
     pub(super) has_ended: bool,
     /// The number of slots that lost nodes hold.
@@ -118,7 +120,10 @@ impl<'a> Planner<'a> {
             return refusal;
         }
         let fails = |key: &ObjectKey| memory.failures(key, digest) > 0;
-        let (reason, message) = if gaps.has_ended || gaps.absent.iter().any(fails) {
+        let (reason, message) = if gaps.is_nameless {
+            let message = "other Pods have the names of its brokers: delete or rename them";
+            (Reason::BrokerRefused, message)
+        } else if gaps.has_ended || gaps.absent.iter().any(fails) {
             (Reason::BrokerFailed, "a broker ended, and another follows")
         } else if gaps.lost > 0 {
             let message = "a lost node holds the slots of the device";

@@ -1,3 +1,4 @@
+mod avoided;
 mod histories;
 mod jobs;
 mod pods;

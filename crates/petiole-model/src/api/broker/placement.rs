@@ -7,7 +7,7 @@
 //! | brokers of a Configuration are spread over nodes, as a preference | any `topologySpreadConstraints` of the user count instead |
 //!
 //! `nodeName` is refused: with it, no scheduler looks at the Pod, and a node that does not see the device refuses it.
-use super::{SpecError, at, error, object, or_empty};
+use super::spec::{SpecError, at, error, object, or_empty};
 use crate::model::typed_names::NodeName;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

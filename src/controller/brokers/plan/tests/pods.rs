@@ -302,6 +302,22 @@ fn a_name_that_a_pod_of_somebody_else_has_is_left_out() {
 }
 
 #[test]
+fn names_that_others_have_are_left_out_up_to_a_bound() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.capacity(1);
+    for n in 0..18 {
+        let actions = cluster.whole_plan().actions;
+        let [Action::CreatePod { broker, .. }] = &actions[..] else {
+            panic!("{n}: {actions:?}");
+        };
+        assert_eq!(broker.key.name.contains(&format!("-{n}-pod")), n > 0);
+        (cluster.memory).settle(&actions[0], &Outcome::Taken, cluster.now);
+    }
+    assert_eq!(cluster.plan(), NONE);
+    assert_eq!(cluster.report().1, "BrokerRefused");
+}
+
+#[test]
 fn another_namespace_has_brokers_of_the_same_names() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let mut configuration = Configuration::clone(&cluster.world.configurations[&key("cam")]);

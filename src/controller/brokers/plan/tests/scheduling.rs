@@ -3,17 +3,12 @@ use super::*;
 use crate::api::{names, node_devices::NodeDevices, reason::Reason};
 
 impl Cluster {
-    fn close(&mut self, node: &str) {
+    pub(super) fn close(&mut self, node: &str) {
         self.closed.insert(node.into());
     }
 
-    fn open(&mut self, node: &str) {
+    pub(super) fn open(&mut self, node: &str) {
         self.closed.remove(node);
-    }
-
-    fn refuses(&mut self, name: &str) {
-        self.fails(name, "UnexpectedAdmissionError");
-        self.pod(name, |pod| pod.is_refused = true);
     }
 
     /// Adds Instances that are seen by the same nodes as `cam-1`.
@@ -35,7 +30,7 @@ impl Cluster {
     }
 
     /// Returns the nodes of the Pods that are created now.
-    fn created_for(&mut self) -> Vec<Vec<String>> {
+    pub(super) fn created_for(&mut self) -> Vec<Vec<String>> {
         self.memory.observe(&self.world, self.now);
         let actions = self.whole_plan().actions.into_iter();
         let nodes = actions.filter_map(|action| match action {
@@ -47,14 +42,14 @@ impl Cluster {
             .collect()
     }
 
-    fn seen_by(&mut self, nodes: &[&str]) {
+    pub(super) fn seen_by(&mut self, nodes: &[&str]) {
         self.instance(|instance| {
             instance.spec.nodes = nodes.iter().map(|node| (*node).into()).collect();
         });
     }
 }
 
-fn one_slot(nodes: &[&str]) -> Cluster {
+pub(super) fn one_slot(nodes: &[&str]) -> Cluster {
     let mut cluster = Cluster::new(pod_spec(), nodes);
     cluster.capacity(1);
     cluster
@@ -231,88 +226,6 @@ fn a_broker_whose_first_containers_run_still_is_left_alone() {
     cluster.health("a", "Unhealthy", "here");
     assert_eq!(cluster.after(1_000).plan(), NONE);
     assert_eq!(cluster.report().1, "BrokersStarting");
-}
-
-#[test]
-fn a_node_that_refuses_a_broker_is_avoided_for_a_time_if_another_can_take_the_next() {
-    let mut cluster = one_slot(&["a", "b"]);
-    cluster.settle();
-    for rest in [10, 20, 40] {
-        let name = cluster.on("a").unwrap();
-        cluster.refuses(&name);
-        assert_eq!(cluster.step(), NONE);
-        let wait = cluster.wake().unwrap().duration_since(cluster.now);
-        cluster.now += wait;
-        let expected = ["delete cam-1-pod: it ended, and another takes its place"];
-        assert_eq!(cluster.step(), expected);
-        assert_eq!(cluster.created_for(), [["b"]]);
-        cluster.after(rest - 1 - wait.as_secs());
-        assert_eq!(cluster.created_for(), [["b"]]);
-        cluster.after(1);
-        assert_eq!(cluster.created_for(), [["a", "b"]]);
-        cluster.settle();
-    }
-    // Where it is the only one it is tried again.
-    cluster.seen_by(&["a"]);
-    cluster.refuses("cam-1-pod");
-    cluster.step();
-    cluster.after(8).step();
-    assert_eq!(cluster.created_for(), [["a"]]);
-}
-
-#[test]
-fn a_node_is_avoided_after_three_failures_and_by_brokers_of_the_same_spec() {
-    let mut cluster = one_slot(&["a", "b"]);
-    cluster.settle();
-    for _ in 0..3 {
-        assert_eq!(cluster.on("a").as_deref(), Some("cam-1-pod"));
-        cluster.fails("cam-1-pod", "Error");
-        cluster.plan();
-        cluster.after(4).settle();
-    }
-    assert_eq!(cluster.on("b").as_deref(), Some("cam-1-pod"));
-    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
-    cluster.world.pods.clear();
-    assert_eq!(cluster.created_for(), [["a", "b"]]);
-}
-
-#[test]
-fn a_broker_that_waits_for_the_end_of_a_nodes_rest_is_replaced() {
-    let mut cluster = one_slot(&["a", "b"]);
-    cluster.settle();
-    cluster.close("b");
-    cluster.refuses("cam-1-pod");
-    cluster.plan();
-    cluster.after(1).step();
-    assert_eq!(cluster.step(), ["create cam-1-pod"]);
-    assert_eq!(cluster.on("a"), None);
-    let due = cluster.now + SignedDuration::from_secs(9);
-    cluster.now += SignedDuration::from_secs(6);
-    assert_eq!(cluster.wake(), Some(due));
-    assert_eq!(cluster.after(3).step(), ["replace cam-1-pod"]);
-    cluster.settle();
-    assert_eq!(cluster.on("a").as_deref(), Some("cam-1-pod"));
-}
-
-#[test]
-fn a_pod_that_something_puts_on_a_blind_node_again_and_again_is_made_more_and_more_seldom() {
-    let mut cluster = one_slot(&["a"]);
-    cluster.node("x", true);
-    let mut created = vec![];
-    for second in 0..200 {
-        for step in cluster.step() {
-            if let Some(name) = step.strip_prefix("create ") {
-                created.push(second);
-                cluster.pod(name, |pod| {
-                    pod.node = Some("x".into());
-                    pod.is_astray = true;
-                });
-            }
-        }
-        cluster.after(1);
-    }
-    assert_eq!(created, [0, 2, 5, 10, 19, 36, 69, 134]);
-    assert_eq!(cluster.report().1, "BrokerFailed");
 }
 
 #[test]
