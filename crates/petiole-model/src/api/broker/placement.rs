@@ -55,11 +55,11 @@ pub(super) fn limit(
     nodes: &[&NodeName],
     labels: &Map<String, Value>,
 ) -> Result<(), SpecError> {
+    let affinity = or_empty(at(object(spec, path)?, "affinity"));
     let path = format!("{path}.affinity");
-    let affinity = or_empty(at(object(spec, &path)?, "affinity"));
     limit_to(nodes, affinity, &path)?;
-    let path = format!("{path}.podAntiAffinity");
     let others = or_empty(at(object(affinity, &path)?, "podAntiAffinity"));
+    let path = format!("{path}.podAntiAffinity");
     let required = list(object(others, &path)?, REQUIRED, &path)?;
     required.push(json!({
         "labelSelector": { "matchLabels": labels },
@@ -87,8 +87,8 @@ pub(super) fn spread(
 }
 
 fn limit_to(nodes: &[&NodeName], affinity: &mut Value, path: &str) -> Result<(), SpecError> {
+    let of_nodes = or_empty(at(object(affinity, path)?, "nodeAffinity"));
     let path = format!("{path}.nodeAffinity");
-    let of_nodes = or_empty(at(object(affinity, &path)?, "nodeAffinity"));
     let required = or_empty(at(object(of_nodes, &path)?, REQUIRED));
     let path = format!("{path}.{REQUIRED}");
     let terms = list(object(required, &path)?, "nodeSelectorTerms", &path)?;
