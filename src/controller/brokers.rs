@@ -140,10 +140,10 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
         Action::CreatePod { broker, pod, .. } => {
             let api = pods(shared, &broker.key.namespace);
             let created = create(&api, &shared.client, pod, broker_pod).await;
-            match created.outcome {
-                Outcome::Conflict => owner_of(shared, &broker.key).await,
-                _ => created,
+            if created.outcome == Outcome::Conflict {
+                return owner_of(shared, &broker.key).await;
             }
+            created
         }
         Action::TryPod { broker, pod } => {
             let api = pods(shared, &broker.key.namespace);

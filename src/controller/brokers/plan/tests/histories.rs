@@ -39,9 +39,10 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 
 fn happen(cluster: &mut Cluster, event: Event) {
     let pod = |node: usize| cluster.on(NODES[node]);
-    let pod = match event {
-        Event::Fails(node, _) | Event::Leaves(node) => pod(node),
-        _ => None,
+    let pod = if let Event::Fails(node, _) | Event::Leaves(node) = event {
+        pod(node)
+    } else {
+        None
     };
     match event {
         Event::Nodes(nodes) => cluster.instance(|instance| {

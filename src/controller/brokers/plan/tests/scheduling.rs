@@ -32,11 +32,13 @@ impl Cluster {
     /// Returns the nodes of the Pods that are created now.
     pub(super) fn created_for(&mut self) -> Vec<Vec<String>> {
         self.memory.observe(&self.world, self.now);
-        let actions = self.whole_plan().actions.into_iter();
-        let nodes = actions.filter_map(|action| match action {
-            Action::CreatePod { pod, .. } => Some(broker::named_nodes(&pod["spec"]["affinity"])),
-            _ => None,
-        });
+        let mut nodes = vec![];
+        for action in self.whole_plan().actions {
+            if let Action::CreatePod { pod, .. } = action {
+                nodes.push(broker::named_nodes(&pod["spec"]["affinity"]));
+            }
+        }
+        let nodes = nodes.into_iter();
         nodes
             .map(|nodes| nodes.iter().map(NodeName::to_string).collect())
             .collect()
