@@ -1,10 +1,10 @@
-//! Brokers: a Pod for each Instance on each node that sees its device, or a Job for each Instance.
+//! Brokers: a Pod for each Instance and each node that sees its device, or a Job for each Instance. The scheduler decides on
+//! which of these nodes each is.
 mod action;
+mod avoided;
 mod failures;
 pub(crate) mod memory;
-mod moves;
 mod outcome;
-mod placement;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
@@ -16,19 +16,16 @@ use super::{
     pod_state::one_line,
     queue::Waits,
     shared::Shared,
-    world::{World, broker_job, broker_pod},
+    world::{BrokerPod, World, broker_job, broker_pod},
 };
 use crate::{
-    api::{instance::Instance, reason::Reason},
+    api::{instance::Instance, names::CONFIGURATION_LABEL, reason::Reason},
     cluster::{
         changes::{Change, version_of},
         events::about,
         parts::{JobPart, PodPart},
     },
-    model::{
-        instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefix,
-        typed_names::NodeName,
-    },
+    model::{instance_name::InstanceKey, names::ObjectKey, resource_name::ResourcePrefix},
     store::key_of,
 };
 use hyper::{Request, header::CONTENT_TYPE};
@@ -36,13 +33,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, Resource,
     api::{
-        ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions,
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
         PropagationPolicy,
     },
 };
 use memory::{Memory, Notice, Outcome};
 use outcome::first_error;
-use plan::{Action, Broker, Input, plan};
+use plan::{Action, Input, plan};
 use report::Reports;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -73,11 +70,10 @@ impl Brokers {
         }
     }
 
-    /// Returns the actions of a part. `coming` are the nodes of the Pods that other parts are creating.
+    /// Returns the actions of a part.
     pub(crate) fn plan(
         &mut self,
         world: &World,
-        coming: &[NodeName],
         now: Timestamp,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
@@ -85,7 +81,6 @@ impl Brokers {
         let planned = plan(&Input {
             world,
             memory: &self.memory,
-            coming,
             resource_prefix: &self.resource_prefix,
             now,
         });
@@ -121,13 +116,17 @@ pub(crate) fn deleted<'a>(
 ) -> Option<(&'a ObjectKey, &'a String)> {
     let is_known = matches!(outcome, Outcome::Done | Outcome::Gone);
     match action {
+        // A conflict means that it has got a node meanwhile.
+        Action::ReplacePod {
+            key,
+            uid,
+            version: Some(_),
+        } => is_known.then_some((key, uid)),
         Action::DeletePod { key, uid, .. }
-        | Action::ReplacePod { key, uid }
+        | Action::ReplacePod { key, uid, .. }
         | Action::DeleteJob { key, uid, .. } => {
             (is_known || *outcome == Outcome::Conflict).then_some((key, uid))
         }
-        // A conflict means that it was scheduled meanwhile.
-        Action::MovePod { broker, uid, .. } => is_known.then_some((&broker.key, uid)),
         Action::CreatePod { .. }
         | Action::TryPod { .. }
         | Action::CreateJob { .. }
@@ -140,7 +139,11 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
     match action {
         Action::CreatePod { broker, pod, .. } => {
             let api = pods(shared, &broker.key.namespace);
-            create(&api, &shared.client, pod, broker_pod).await
+            let created = create(&api, &shared.client, pod, broker_pod).await;
+            if created.outcome == Outcome::Conflict {
+                return owner_of(shared, &broker.key).await;
+            }
+            created
         }
         Action::TryPod { broker, pod } => {
             let api = pods(shared, &broker.key.namespace);
@@ -148,17 +151,12 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
             let tried: Result<DynamicObject, _> = post(&api, &shared.client, query, pod).await;
             performed(tried.map(|_| None))
         }
-        Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid } => {
+        Action::DeletePod { key, uid, .. } => {
             let preconditions = only(uid, None);
             delete(&pods(shared, &key.namespace), key, preconditions, None).await
         }
-        Action::MovePod {
-            broker: Broker { key, .. },
-            uid,
-            version,
-            ..
-        } => {
-            let preconditions = only(uid, Some(version));
+        Action::ReplacePod { key, uid, version } => {
+            let preconditions = only(uid, version.as_deref());
             delete(&pods(shared, &key.namespace), key, preconditions, None).await
         }
         Action::CreateJob {
@@ -204,6 +202,30 @@ fn pods(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
 fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
     let kind = ApiResource::erase::<JobPart>(&());
     Api::namespaced_with(shared.client.clone(), namespace, &kind)
+}
+
+/// Looks at the Pod that has the name of a broker. One of ours, which another replica may have created, is known from then on.
+async fn owner_of(shared: &Shared, key: &ObjectKey) -> Performed {
+    let api: Api<PodPart> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let of_name = ListParams::default().fields(&format!("metadata.name={}", key.name));
+    let found = api.list(&of_name).await;
+    let found = found.map(|found| found.items.into_iter().next().map(broker_pod));
+    let (outcome, object) = match found {
+        Err(e) => return performed(Err(e)),
+        Ok(Some(pod)) if !pod.meta.labels.contains_key(CONFIGURATION_LABEL) => {
+            (Outcome::Taken, None)
+        }
+        Ok(pod) => (Outcome::Conflict, pod),
+    };
+    let change = |pod: BrokerPod| Change {
+        key: key.clone(),
+        version: pod.meta.version,
+        object: Some(Arc::new(pod)),
+    };
+    Performed {
+        outcome,
+        object: object.map(|pod| vec![change(pod)].into()),
+    }
 }
 
 /// Creates an object, or has the API server name the fields that it does not know: without being asked it drops them.
@@ -295,15 +317,13 @@ fn log(action: &Action, outcome: &Outcome) {
     let (what, object, why): (&str, &dyn Display, &str) = match action {
         Action::CreatePod { broker, .. } => ("broker Pod created", &broker.key, "wanted"),
         Action::DeletePod { key, why, .. } => ("broker Pod deleted", key, *why),
-        Action::ReplacePod { key, .. } => (
+        Action::ReplacePod { key, version, .. } => (
             "broker Pod deleted",
             key,
-            "the device is reached differently",
-        ),
-        Action::MovePod { broker, .. } => (
-            "broker Pod deleted",
-            &broker.key,
-            "another node may take it",
+            match version {
+                Some(_) => "other nodes may take it",
+                None => "the device is reached differently",
+            },
         ),
         Action::TryPod { broker, .. } => ("broker Pod of a new spec tried", &broker.key, "wanted"),
         Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
@@ -313,6 +333,7 @@ fn log(action: &Action, outcome: &Outcome) {
     match outcome {
         Outcome::Done => info!(%object, why, "{what}"),
         Outcome::Gone => debug!(%object, why, "not {what}: it is gone"),
+        Outcome::Taken => info!(%object, why, "not {what}: a Pod of somebody else has the name"),
         Outcome::Conflict => debug!(%object, why, "not {what}: it is another one now"),
         Outcome::Refused { code, message } => {
             warn!(%object, why, code, "not {what}, refused: {message}");
@@ -334,11 +355,6 @@ fn note(world: &World, notice: &Notice) -> Option<Note> {
         Notice::Created(broker) => {
             let text = format!("created {}", broker.key.name);
             (broker, Reason::BrokerCreated, text)
-        }
-        Notice::Moved { broker, node, why } => {
-            let name = &broker.key.name;
-            let text = format!("{name} is moved: it cannot be scheduled on {node}: {why}");
-            (broker, Reason::BrokerMoved, text)
         }
         Notice::Ended {
             broker,

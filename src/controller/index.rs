@@ -1,7 +1,7 @@
 //! Finds the objects of each part by what the objects say of themselves, and the parts that a change touches. Pure.
 use super::{
     shown::Turned,
-    world::{BrokerPod, Meta, World},
+    world::{Meta, World},
 };
 use crate::{
     api::{
@@ -128,8 +128,6 @@ pub(super) struct Index {
     uids: BTreeMap<String, String>,
     /// The uid of the owner of each Job, by the uid of the Job.
     owners: BTreeMap<String, String>,
-    /// The number of brokers of each node that have not ended, by the value of the node's label.
-    pub(super) loads: Arc<BTreeMap<String, usize>>,
 }
 
 impl Tagged<ObjectKey> {
@@ -240,25 +238,6 @@ impl Index {
         }
     }
 
-    pub(super) fn load(&mut self, was: Option<&BrokerPod>, is: Option<&BrokerPod>) {
-        let [was, is] = [was, is].map(|pod| pod.and_then(BrokerPod::loaded_node));
-        if was == is {
-            return;
-        }
-        let loads = Arc::make_mut(&mut self.loads);
-        if let Some(node) = was {
-            let left = loads.get(&node).map_or(0, |load| load - 1);
-            if left == 0 {
-                loads.remove(&node);
-            } else {
-                loads.insert(node, left);
-            }
-        }
-        if let Some(node) = is {
-            *loads.entry(node).or_default() += 1;
-        }
-    }
-
     /// Touches the parts of a Pod, a Job or a Service: by its labels, which users may change, and by its owner.
     pub(super) fn touch(
         &self,
@@ -328,28 +307,5 @@ impl World {
             views.map(move |view| (node, view))
         });
         of_part.chain(all)
-    }
-
-    /// Returns the number of brokers of each node in the whole world, by the value of the node's label.
-    pub(crate) fn loads(&self) -> BTreeMap<String, usize> {
-        if let Some(scope) = &self.scope {
-            return BTreeMap::clone(&scope.loads);
-        }
-        let mut loads = BTreeMap::new();
-        for node in self.pods.values().filter_map(|pod| pod.loaded_node()) {
-            *loads.entry(node).or_default() += 1;
-        }
-        loads
-    }
-}
-
-impl BrokerPod {
-    /// Returns the value of the label of the node on which a broker that has not ended runs.
-    fn loaded_node(&self) -> Option<String> {
-        if self.meta.is_deleting || self.has_ended() {
-            return None;
-        }
-        let target = self.meta.labels.get(names::TARGET_NODE_LABEL).cloned();
-        target.or_else(|| self.node.as_deref().map(names::node_in_label))
     }
 }

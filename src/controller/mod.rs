@@ -25,7 +25,7 @@ pub(crate) mod nodes;
 pub(crate) mod open_turns;
 pub(crate) mod outcome;
 pub(crate) mod parts;
-mod pod_state;
+pub(crate) mod pod_state;
 pub(crate) mod queue;
 mod run;
 pub(crate) mod services;

@@ -22,7 +22,6 @@ impl OpenTurns {
         self.turns.retain(|_, turn| turn.open > 0);
         for turn in self.turns.values_mut() {
             turn.queue.clear();
-            turn.coming.clear();
             turn.is_valid = false;
         }
     }

@@ -69,8 +69,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Returns the world with this part alone. A plan of it is what the plan of the whole world says of it, but for the
-    /// nodes of new Pods: parts do not see each other's.
+    /// Returns the world with this part alone. A plan of it is what the plan of the whole world says of it.
     pub(crate) fn part(&self, name: &str) -> World {
         let (whole, index) = (&self.whole, &self.index);
         let of_part = Tag::Part(name.to_owned());
@@ -103,7 +102,6 @@ impl Cluster {
             scope: Some(Scope {
                 name: name.to_owned(),
                 views: index.views.with(&of_part).cloned().collect(),
-                loads: index.loads.clone(),
                 whole: whole.clone(),
             }),
         }
@@ -187,9 +185,7 @@ impl Cluster {
     pub(crate) fn deleted(&mut self, key: &ObjectKey, uid: &str) {
         let world = Arc::make_mut(&mut self.whole);
         if let Some(pod) = world.pods.get_mut(key).filter(|pod| pod.meta.uid == uid) {
-            let before = pod.clone();
             self.pods.deleted(pod);
-            self.index.load(Some(&before), Some(pod));
         }
         if let Some(job) = world.jobs.get_mut(key).filter(|job| job.meta.uid == uid) {
             self.jobs.deleted(job);
@@ -260,7 +256,6 @@ impl Cluster {
                 let on = |key: &ObjectKey, turned: Turned<&BrokerPod>| {
                     let metas = turned.map(|pod| pod.map(|pod| &pod.meta));
                     index.pods.retag(key, metas);
-                    index.load(turned[0], turned[1]);
                     index.touch(key, metas, &world.instances, &mut touched);
                 };
                 each(&mut self.pods, &mut world.pods, changes, origin, on);

@@ -1,15 +1,12 @@
-//! Reads from a Pod, a Job or a Node whether and where brokers can run: why a container does not run, why the scheduler
-//! finds no node, which taints keep Pods away. Pure.
+//! Reads from a Pod or a Job why it does not run: what keeps a container from it, and that the scheduler finds no node. Pure.
 use crate::{
-    api::{names::UNSCHEDULABLE, reason::Reason},
-    cluster::parts::{
-        ConditionPart, ContainerStatusPart, JobStatusPart, NodeSpecPart, PodStatusPart, TaintPart,
-    },
+    api::reason::Reason,
+    cluster::parts::{ConditionPart, ContainerStatusPart, JobStatusPart, PodStatusPart},
     model::waiting::{NO_IMAGE, STARTING},
 };
 use k8s_openapi::jiff::Timestamp;
 
-/// The answer of the scheduler that it finds no node for a Pod.
+/// The answer of the scheduler that it finds no node for a Pod. Its message is for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Unscheduled {
     pub(crate) since: Option<Timestamp>,
@@ -113,23 +110,16 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Returns whether a kubelet has refused the Pod, so that none of its containers was started.
+pub(crate) fn is_refused(status: &PodStatusPart) -> bool {
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    status.phase == "Failed" && containers.iter().all(|statuses| statuses.is_empty())
+}
+
 pub(crate) fn failure(status: &JobStatusPart) -> Option<String> {
     let mut conditions = status.conditions.iter();
     let failed = conditions.find(|c| c.type_ == "Failed" && c.status == "True")?;
     Some(one_line(&format!("{}: {}", failed.reason, failed.message)))
-}
-
-pub(crate) fn taints(spec: &NodeSpecPart) -> Vec<TaintPart> {
-    let keeps_away = |taint: &&TaintPart| taint.effect != "PreferNoSchedule";
-    let mut taints: Vec<_> = spec.taints.iter().filter(keeps_away).cloned().collect();
-    if spec.unschedulable && !taints.iter().any(|taint| taint.key == UNSCHEDULABLE) {
-        taints.push(TaintPart {
-            key: UNSCHEDULABLE.to_owned(),
-            effect: "NoSchedule".to_owned(),
-            ..TaintPart::default()
-        });
-    }
-    taints
 }
 
 #[cfg(test)]
@@ -190,13 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_node_has_one_taint_for_it_and_preferences_are_none() {
-        let spec = |value: Value| taints(&serde_json::from_value(value).unwrap());
-        let cordoned = spec(json!({"unschedulable": true}));
-        assert_eq!(cordoned[0].key, UNSCHEDULABLE);
-        let twice = json!({"unschedulable": true, "taints": [
-            {"key": UNSCHEDULABLE, "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"},
-        ]});
-        assert_eq!(spec(twice), cordoned);
+    fn a_pod_that_a_kubelet_refuses_has_started_no_container_not_even_one_of_its_beginning() {
+        let refused = |status: Value| is_refused(&serde_json::from_value(status).unwrap());
+        assert!(refused(
+            json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"})
+        ));
+        assert!(!refused(json!({"phase": "Pending"})));
+        let ended = json!([{"name": "a", "state": {"terminated": {"exitCode": 1}}}]);
+        for statuses in ["initContainerStatuses", "containerStatuses"] {
+            assert!(!refused(json!({"phase": "Failed", statuses: ended})));
+        }
     }
 }

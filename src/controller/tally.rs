@@ -13,8 +13,16 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The phases that a Pod can have.
-const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+/// The phases that a Pod can have, and one for a Pod that the scheduler puts on no node. That may be as users want it, so it is
+/// none of those that an alert is about.
+const PHASES: [&str; 6] = [
+    "Pending",
+    "Waiting",
+    "Running",
+    "Succeeded",
+    "Failed",
+    "Unknown",
+];
 /// An Instance has these conditions only while it is in trouble. They are listed here, so that each is counted from the
 /// beginning, with 0.
 const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
@@ -31,10 +39,9 @@ fn broker_pods(world: &World) -> BTreeMap<(String, String), i64> {
     let mut counts = BTreeMap::new();
     for pod in world.pods.values().filter(|pod| !pod.has_ended()) {
         let configuration = pod.meta.labels.get(names::CONFIGURATION_LABEL);
-        let target = pod.meta.labels.get(names::TARGET_NODE_LABEL);
-        if let Some((configuration, node)) = configuration.zip(pod.node.as_ref().or(target)) {
+        if let Some((configuration, node)) = configuration.zip(pod.node.as_ref()) {
             *counts
-                .entry((configuration.clone(), node.clone()))
+                .entry((configuration.clone(), node.to_string()))
                 .or_default() += 1;
         }
     }
@@ -73,7 +80,10 @@ fn census(world: &World) -> Census {
     count_instances(world, &mut census);
     for (key, pod) in &world.pods {
         if let Some(name) = pod.meta.labels.get(names::CONFIGURATION_LABEL) {
-            let phase = PHASES.into_iter().find(|phase| *phase == pod.phase);
+            let phase = match pod.waits_for_node() {
+                true => Some("Waiting"),
+                false => PHASES.into_iter().find(|phase| *phase == pod.phase),
+            };
             let configuration = ConfigurationKey::new(&key.namespace, name.as_str());
             add(
                 &mut census.brokers,
@@ -120,7 +130,10 @@ fn labels(configuration: &ConfigurationKey, value: &str) -> (String, String, Str
 #[cfg(test)]
 mod tests {
     use super::{
-        super::fixtures::{configuration, instance, key, pod},
+        super::{
+            fixtures::{configuration, instance, key, pod},
+            pod_state::Unscheduled,
+        },
         *,
     };
     use serde_json::json;
@@ -163,9 +176,12 @@ mod tests {
             ("d", ""),
         ] {
             let mut pod = pod("cam-1", phase);
-            pod.node = Some("n".to_owned());
+            pod.node = Some("n".into());
             world.pods.insert(key(name), Arc::new(pod));
         }
+        let mut waits = pod("cam-2", "Pending");
+        waits.unscheduled = Some(Unscheduled::default());
+        world.pods.insert(key("e"), Arc::new(waits));
         world
     }
 
@@ -204,6 +220,7 @@ mod tests {
         assert_eq!(census.troubles[&of("idle", "Flapping")], 0);
         assert_eq!(census.brokers[&of("cam", "Unknown")], 0);
         assert_eq!(census.brokers[&of("cam", "Pending")], 2);
+        assert_eq!(census.brokers[&of("cam", "Waiting")], 1);
         assert!(!census.brokers.contains_key(&of("idle", "Running")));
     }
 }

@@ -148,7 +148,6 @@ fn broker(action: &BrokerAction) -> (Cow<'static, str>, ObjectKey) {
         BrokerAction::DeletePod { key, .. } | BrokerAction::ReplacePod { key, .. } => {
             ("delete the Pod".into(), key.clone())
         }
-        BrokerAction::MovePod { broker, .. } => ("move".into(), broker.key.clone()),
         BrokerAction::DeleteJob { key, .. } => ("delete the Job".into(), key.clone()),
         BrokerAction::Remember { instance, .. } => ("remember".into(), instance.untyped()),
     }

@@ -79,8 +79,6 @@ pub(crate) struct Turn {
     pub(crate) queue: VecDeque<Request>,
     pub(crate) sent: usize,
     pub(crate) open: usize,
-    /// The nodes of the Pods that the stage creates.
-    pub(crate) coming: Vec<NodeName>,
     /// True if anything of the part has changed since the turn began.
     pub(crate) is_touched: bool,
     /// True if the turn has sent anything: what was done may make something else possible, and what was not is planned again.
@@ -97,32 +95,10 @@ impl Turn {
             queue: VecDeque::new(),
             sent: 0,
             open: 0,
-            coming: vec![],
             is_touched: false,
             has_sent: false,
             is_valid: true,
             wait: None,
-        }
-    }
-
-    /// Gives up what is not sent yet.
-    pub(crate) fn give_up(&mut self) {
-        let left = self.queue.iter().filter_map(Request::creates_on).count();
-        self.coming.truncate(self.coming.len() - left);
-        self.queue.clear();
-    }
-}
-
-impl Request {
-    /// Returns the node of the Pod that is created.
-    pub(crate) fn creates_on(&self) -> Option<&NodeName> {
-        match self {
-            Self::Broker(BrokerAction::CreatePod { node, .. }) => Some(node),
-            Self::Look(_)
-            | Self::Device(_)
-            | Self::Broker(_)
-            | Self::Service(_)
-            | Self::Status(_) => None,
         }
     }
 }

@@ -21,10 +21,7 @@ use super::{
 use crate::{
     api::configuration::Configuration,
     cluster::watch::Objects,
-    model::{
-        resource_name::ResourcePrefix,
-        typed_names::{ConfigurationName, NodeName},
-    },
+    model::{resource_name::ResourcePrefix, typed_names::ConfigurationName},
 };
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -233,8 +230,6 @@ impl Turns {
                 self.crowded_out.push_back(part.to_owned());
             }
         }
-        let coming = requests.iter().filter_map(Request::creates_on);
-        turn.coming = coming.cloned().collect();
         turn.queue = requests.into();
         turn.sent = 0;
         let at = waits.first().and_then(|wait| now.instant.checked_add(wait));
@@ -265,10 +260,8 @@ impl Turns {
 
     fn plan_brokers(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
         let world = self.cluster.part(part);
-        let coming = self.open.turns.values().flat_map(|turn| &turn.coming);
-        let coming: Vec<NodeName> = coming.cloned().collect();
         let steady = self.clock.at(now.instant);
-        let (actions, waits) = self.brokers.plan(&world, &coming, steady, &mut self.notes);
+        let (actions, waits) = self.brokers.plan(&world, steady, &mut self.notes);
         (requests(actions, Request::Broker), waits)
     }
 
@@ -305,7 +298,7 @@ impl Turns {
         };
         turn.open -= 1;
         if turn.is_outdated(is_failed) {
-            turn.give_up();
+            turn.queue.clear();
             self.queue.touch(&part);
         }
         if turn.open > 0 || !turn.queue.is_empty() {

@@ -1,10 +1,12 @@
 //! The cluster, or a part of it, as plans read it: each object is reduced to what they need.
 use super::pod_state::{self, Trouble, Unscheduled};
 use crate::{
-    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
+    api::{
+        broker, configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+    },
     cluster::{
         changes::version_of,
-        parts::{JobPart, NodePart, PodPart, TaintPart},
+        parts::{JobPart, NodePart, PodPart},
     },
     model::{
         instance_name::InstanceKey,
@@ -18,7 +20,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::Resource;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The cluster as it was seen last. Deleted objects stay in it until they are gone.
 #[derive(Debug, Clone, Default)]
@@ -46,8 +51,6 @@ pub(crate) struct Scope {
     pub(crate) name: String,
     /// The reports about the part: each is a node and the place in the `configurations` of its NodeDevices.
     pub(crate) views: Vec<(NodeName, usize)>,
-    /// The number of brokers of each node in the whole world.
-    pub(crate) loads: Arc<BTreeMap<String, usize>>,
     pub(crate) whole: Arc<World>,
 }
 
@@ -83,8 +86,6 @@ pub(crate) struct NodeState {
     pub(crate) since: Option<Timestamp>,
     /// True if it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
-    /// The taints that keep Pods away; a cordoned Node has the one that Kubernetes gives it, too.
-    pub(crate) taints: Vec<TaintPart>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -92,8 +93,12 @@ pub(crate) struct NodeState {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BrokerPod {
     pub(crate) meta: Meta,
-    /// The node that it runs on, once that is decided.
-    pub(crate) node: Option<String>,
+    /// The node that it runs on, once the scheduler has decided that.
+    pub(crate) node: Option<NodeName>,
+    /// The nodes that its affinity names, until it has a node.
+    pub(crate) may_run_on: BTreeSet<NodeName>,
+    /// True if its affinity does not name the node that it has: the scheduler did not put it there.
+    pub(crate) is_astray: bool,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub(crate) phase: String,
     /// The reason why the whole Pod failed, such as `UnexpectedAdmissionError`.
@@ -105,6 +110,8 @@ pub(crate) struct BrokerPod {
     pub(crate) finished: Option<Timestamp>,
     /// True if all its containers run and are ready.
     pub(crate) is_available: bool,
+    /// True if a kubelet has refused it, and started none of its containers.
+    pub(crate) is_refused: bool,
     /// Set while the scheduler finds no node for it.
     pub(crate) unscheduled: Option<Unscheduled>,
     /// The first reason why a container does not run.
@@ -114,6 +121,11 @@ pub(crate) struct BrokerPod {
 }
 
 impl BrokerPod {
+    /// Returns whether the scheduler has found no node for the Pod yet.
+    pub(crate) fn waits_for_node(&self) -> bool {
+        self.node.is_none() && self.unscheduled.is_some()
+    }
+
     /// Returns whether the Pod has ended for good.
     pub(crate) fn has_ended(&self) -> bool {
         ["Succeeded", "Failed", "Unknown"].contains(&self.phase.as_str())
@@ -175,7 +187,6 @@ pub(super) fn owned_service(service: Service) -> OwnedService {
 pub(super) fn node_state(node: NodePart) -> NodeState {
     let ready = node.ready().cloned();
     NodeState {
-        taints: pod_state::taints(&node.spec),
         is_out_of_service: node.has_taint(names::OUT_OF_SERVICE),
         uid: node.metadata.uid.unwrap_or_default(),
         labels: node.metadata.labels.unwrap_or_default(),
@@ -192,17 +203,26 @@ pub(super) fn broker_pod(pod: PodPart) -> BrokerPod {
     let unscheduled = pod_state::unscheduled(&status.conditions);
     let trouble = pod_state::trouble(&status);
     let restarted = pod_state::restarted(&status);
+    let is_refused = pod_state::is_refused(&status);
+    let node = pod.spec.node_name.map(NodeName::from);
+    let named = broker::named_nodes(&pod.spec.affinity);
     let states = status.container_statuses.into_iter();
     let ends = states.filter_map(|container| container.state?.terminated?.finished_at);
     BrokerPod {
         meta: meta(pod.metadata),
-        node: pod.spec.node_name,
+        is_astray: node.as_ref().is_some_and(|node| !named.contains(node)),
+        may_run_on: match node {
+            None => named,
+            Some(_) => BTreeSet::new(),
+        },
+        node,
         phase: status.phase,
         reason: status.reason,
         message: status.message,
         started: status.start_time.map(|time| time.0),
         finished: ends.map(|time| time.0).max(),
         is_available,
+        is_refused,
         unscheduled,
         trouble,
         restarted,

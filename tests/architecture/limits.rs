@@ -20,7 +20,6 @@ const MEASURED: &str = "## Of memory";
 const NO_INPUT: &[&str] = &[
     "agent/plugins/plan.rs: SOCKET_NAME_LIMIT",
     "agent/plugins/plan.rs: SOCKET_PATH_LIMIT",
-    "controller/brokers/plan/node_choice.rs: MOVES_MAX",
     "controller/index.rs: LABEL_LIMIT",
     "controller/services/plan.rs: NAME_LIMIT",
     "controller/status/verdict.rs: NAMED_MAX",

@@ -314,8 +314,8 @@ has_on_node() { # CONFIGURATION NODE COUNT
   [ "$(on_node "$1" "$2")" = "$3" ]
 }
 
-wanted_on() { # CONFIGURATION NODE COUNT: brokers that were created for a node, scheduled or not
-  [ "$(kubectl get pods -l "akri.sh/configuration=$1,akri.sh/target-node=$2" -o json | jq '[.items[] | select(.metadata.deletionTimestamp == null)] | length')" = "$3" ]
+waiting() { # CONFIGURATION COUNT: brokers that the scheduler puts on no node
+  [ "$(kubectl get pods -l "akri.sh/configuration=$1" -o json | jq '[.items[] | select(.spec.nodeName == null and .metadata.deletionTimestamp == null)] | length')" = "$2" ]
 }
 
 brokers_ready_of() { # CONFIGURATION
@@ -357,12 +357,12 @@ test_brokers_are_spread_over_the_nodes_that_see_the_devices() {
   clean
   open_nodes
   local n
-  for n in 1 2 3 4 5 6; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
+  for n in 1 2 3 4 5 6 7 8; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
   configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
-  within 20 "six brokers run" has_brokers cams 6
-  note "applied -> six brokers ran: $TOOK s"
-  equal "brokers on node-1" 3 "$(on_node cams node-1)"
-  within 5 "the column says it" column_is cams BROKERS 6/6
+  within 20 "eight brokers run" has_brokers cams 8
+  note "applied -> eight brokers ran: $TOOK s"
+  equal "brokers on node-1" 4 "$(on_node cams node-1)"
+  within 5 "the column says it" column_is cams BROKERS 8/8
   brokers_are cams "True BrokersRun" || fail "BrokersReady is $(brokers_ready_of cams)"
 }
 
@@ -394,35 +394,94 @@ test_brokers_without_a_node_say_so_and_go_where_the_first_can() {
   kubectl taint node node-2 hall=closed:NoSchedule >/dev/null
   announce camera cam-1 _rtsp._tcp 554
   configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
-  within 10 "the condition names the trouble" brokers_are cams "False NoNodeForBroker"
+  within 15 "the condition names the trouble" brokers_are cams "False BrokerUnschedulable"
   column_is cams BROKERS 0/1 || fail "BROKERS is $(column cams BROKERS)"
-  column_is cams REASON NoNodeForBroker || fail "REASON is $(column cams REASON)"
-  within 5 "an Event says it" has_event cams "no node that sees the device takes a broker"
-  for_all_of 5 "no Pod is created" wanted_on cams node-1 0
+  column_is cams REASON BrokerUnschedulable || fail "REASON is $(column cams REASON)"
+  within 5 "an Event says it" has_event cams "puts it on none of the nodes that see the device"
+  local uid
+  uid=$(kubectl get pods -l akri.sh/configuration=cams -o jsonpath='{.items[*].metadata.uid}')
+  for_all_of 5 "it waits" waiting cams 1
   kubectl taint node node-2 hall- >/dev/null
   within 10 "it runs on node-2" has_on_node cams node-2 1
   note "taint removed -> the broker ran: $TOOK s"
+  equal "the same Pod" "$uid" "$(kubectl get pods -l akri.sh/configuration=cams -o jsonpath='{.items[*].metadata.uid}')"
   kubectl uncordon node-1 >/dev/null
 }
 
-test_a_broker_that_does_not_fit_on_one_node_is_moved_to_the_other() {
+# A Pod that takes a node's CPU, all of it but so many thousandths of a core.
+filler() { # NODE LEFT
+  local asks
+  asks=$(($(cores "$1") - $2))
+  kubectl run filler --image=docker.io/library/busybox:stable --restart=Never \
+    --overrides="{\"spec\": {\"nodeName\": \"$1\", \"terminationGracePeriodSeconds\": 0, \"containers\": [{\"name\": \"filler\", \"image\": \"docker.io/library/busybox:stable\", \"command\": [\"/bin/sleep\", \"2147483647\"], \"resources\": {\"requests\": {\"cpu\": \"${asks}m\"}}}]}}" >/dev/null
+  within 20 "$1 is full" is_running filler
+}
+
+test_a_broker_that_does_not_fit_on_one_node_runs_on_the_other() {
   clean
   open_nodes
-  # All of node-1 but a little is asked for.
-  local left
-  left=$(cores node-1)
-  kubectl run filler --image=docker.io/library/busybox:stable --restart=Never \
-    --overrides="{\"spec\": {\"nodeName\": \"node-1\", \"terminationGracePeriodSeconds\": 0, \"containers\": [{\"name\": \"filler\", \"image\": \"docker.io/library/busybox:stable\", \"command\": [\"/bin/sleep\", \"2147483647\"], \"resources\": {\"requests\": {\"cpu\": \"$((left - 50))m\"}}}]}}" >/dev/null
-  within 20 "node-1 is full" is_running filler
+  filler node-1 50
   kubectl cordon node-2 >/dev/null
   announce camera cam-1 _rtsp._tcp 554
   configure cams "kind: _rtsp._tcp" "$(broker_of 200m)"
-  within 10 "it is created for node-1" wanted_on cams node-1 1
-  within 10 "the condition has the scheduler's words" brokers_are cams "False BrokerUnschedulable"
+  within 10 "it waits" waiting cams 1
+  within 15 "the condition has the scheduler's words" brokers_are cams "False BrokerUnschedulable"
   kubectl uncordon node-2 >/dev/null
   within 10 "it runs on node-2" has_on_node cams node-2 1
   note "another node was open -> the broker ran there: $TOOK s"
-  within 5 "an Event says why" has_event "$(instance_of cam-1)" "cannot be scheduled on node-1"
+}
+
+test_a_broker_that_a_pod_of_a_higher_priority_ends_runs_on_the_other_node() {
+  clean
+  open_nodes
+  kubectl cordon node-2 >/dev/null
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "$(broker_of 200m)"
+  within 20 "it runs on node-1" has_on_node cams node-1 1
+  within 40 "it has run for half a minute" brokers_have_run_for 31
+  kubectl uncordon node-2 >/dev/null
+  kubectl apply -f - >/dev/null <<END
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: first}
+value: 1000
+END
+  local asks
+  asks=$(($(cores node-1) + 100))
+  kubectl run filler --image=docker.io/library/busybox:stable --restart=Never \
+    --overrides="{\"spec\": {\"priorityClassName\": \"first\", \"nodeSelector\": {\"kubernetes.io/hostname\": \"node-1\"}, \"terminationGracePeriodSeconds\": 0, \"containers\": [{\"name\": \"filler\", \"image\": \"docker.io/library/busybox:stable\", \"command\": [\"/bin/sleep\", \"2147483647\"], \"resources\": {\"requests\": {\"cpu\": \"${asks}m\"}}}]}}" >/dev/null
+  within 20 "the other Pod runs on node-1" is_running filler
+  within 10 "the broker runs on node-2" has_on_node cams node-2 1
+  note "preempted -> the broker ran on the other node: $TOOK s"
+  kubectl delete pod filler --now >/dev/null
+  kubectl delete priorityclass first >/dev/null
+}
+
+test_a_device_that_only_the_other_node_sees_takes_its_broker_along() {
+  clean
+  open_nodes
+  kubectl label node node-1 node-2 looks=yes --overwrite >/dev/null
+  announce camera cam-1 _rtsp._tcp 554
+  configure cams "kind: _rtsp._tcp" "nodeSelector: {looks: 'yes'}, capacity: 2, $BROKER"
+  within 20 "a broker runs on each node" has_on_node cams node-1 1
+  within 20 "a broker runs on each node" has_on_node cams node-2 1
+  configure cams "kind: _rtsp._tcp" "nodeSelector: {looks: 'yes'}, capacity: 1, $BROKER"
+  within 40 "one is left" has_brokers cams 1
+  local from to
+  from=$(kubectl get pods -l akri.sh/configuration=cams -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null) | .spec.nodeName')
+  to=$(other_node "$from")
+  within 40 "it has run for half a minute" brokers_have_run_for 31
+  kubectl label node "$from" looks- >/dev/null
+  within 3 "a Pod for $to is there" names_only cams "$to"
+  note "only $to sees the device -> the next broker was created: $TOOK s"
+  within 20 "it runs on $to" has_on_node cams "$to" 1
+  kubectl label node node-1 node-2 looks- >/dev/null
+}
+
+names_only() { # CONFIGURATION NODE: the node affinity of every broker that is not on the way out
+  kubectl get pods -l "akri.sh/configuration=$1" -o json | jq -e --arg n "$2" '
+    [.items[] | select(.metadata.deletionTimestamp == null)] | length > 0 and all(.[];
+      [.spec.affinity.nodeAffinity | .. | .values? // empty | .[]] == [$n])' >/dev/null
 }
 
 test_what_is_wrong_with_brokers_is_in_the_status() {

@@ -88,7 +88,10 @@ pub(super) struct Pod {
     pub(super) name: String,
     pub(super) uid: u64,
     pub(super) version: u64,
+    /// The name of its node; empty until it has one.
     pub(super) node: String,
+    /// The time since when the scheduler finds no node for it.
+    pub(super) unscheduled: Option<Timestamp>,
     pub(super) containers: Vec<super::pods::Container>,
     /// True if containers that end are started again, until the Pod is deleted.
     pub(super) restarts: bool,
@@ -104,6 +107,11 @@ pub(super) struct Pod {
 impl Pod {
     pub(super) fn has_ended(&self) -> bool {
         ["Succeeded", "Failed"].contains(&self.phase)
+    }
+
+    /// Returns whether no kubelet has anything to end before the Pod can go.
+    pub(super) fn is_idle(&self) -> bool {
+        self.has_ended() || self.node.is_empty()
     }
 }
 
@@ -341,16 +349,21 @@ impl ApiServer {
         Ok(self.pods.objects[&key(&name)].clone())
     }
 
-    /// Deletes a Pod. Its kubelet ends it; a Pod that has ended is removed at once.
-    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) -> kube::Result<()> {
+    /// Deletes a Pod. Its kubelet ends it; a Pod that has ended, or has no node, is removed at once.
+    pub(super) fn delete_pod(
+        &mut self,
+        name: &str,
+        (uid, version): (&str, Option<&str>),
+    ) -> kube::Result<()> {
         let there = self.pods.objects.get(&key(name));
         let there = there.ok_or_else(|| refusal(404, format!("pods {name:?} not found")))?;
-        if there.uid.to_string() != uid {
+        let is_other = version.is_some_and(|version| there.version.to_string() != version);
+        if there.uid.to_string() != uid || is_other {
             return Err(refusal(409, "the precondition does not hold"));
         }
         let mut pod = Pod::clone(there);
         pod.is_deleting = true;
-        let is_over = pod.has_ended();
+        let is_over = pod.is_idle();
         self.put_pod(name, Some(pod).filter(|_| !is_over));
         Ok(())
     }

@@ -74,7 +74,7 @@ pub(super) fn delete_pods(world: &Rc<World>, which: impl Fn(&Pod) -> bool) {
     for mut pod in pods {
         world.note(|| format!("Pod {} is deleted", pod.name));
         pod.is_deleting = true;
-        let is_over = pod.has_ended();
+        let is_over = pod.is_idle();
         let name = pod.name.clone();
         server.put_pod(&name, Some(pod).filter(|_| !is_over));
     }

@@ -11,7 +11,9 @@ use super::{
     pods::{Container, Kind},
 };
 use crate::{
-    api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
+    api::{
+        broker, configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+    },
     cluster::{
         changes::{Change, Listed, version_of},
         is_conflict, is_not_found, is_unprocessable,
@@ -21,6 +23,7 @@ use crate::{
         nodes::{absent_node, plan as nodes, taken_for_gone},
         outcome::{Tried, Written},
         parts::News,
+        pod_state::Unscheduled,
         status::plan as status,
         turn::{Answer, Request},
         turns::Turns,
@@ -321,18 +324,16 @@ impl Controller {
                 let pod = pod_of(&broker.key.name, pod);
                 let what = || format!("create pod {}", pod.name);
                 let created = (self.client).request(what, |server| server.create_pod(pod.clone()));
-                created.await.map(Some)
+                match created.await {
+                    Err(e) if is_conflict(&e) => return self.owner_of(&pod.name).await,
+                    created => created.map(Some),
+                }
             }
-            brokers::Action::DeletePod { key, uid, .. }
-            | brokers::Action::ReplacePod { key, uid }
-            | brokers::Action::MovePod {
-                broker: brokers::Broker { key, .. },
-                uid,
-                ..
-            } => {
-                let what = || format!("delete pod {}", key.name);
-                let deleted =
-                    (self.client).request(what, |server| server.delete_pod(&key.name, uid));
+            brokers::Action::DeletePod { key, uid, .. } => {
+                self.delete_pod(key, (uid, None)).await.map(|()| None)
+            }
+            brokers::Action::ReplacePod { key, uid, version } => {
+                let deleted = self.delete_pod(key, (uid, version.as_deref()));
                 deleted.await.map(|()| None)
             }
             brokers::Action::CreateJob { .. }
@@ -347,16 +348,41 @@ impl Controller {
                 None => Outcome::Failed(e.to_string()),
             },
         };
-        let change = |pod: Arc<Pod>| Change {
-            key: pod.key(),
-            version: pod.version,
-            object: Some(Arc::new(broker_pod(&pod))),
+        Performed {
+            outcome,
+            object: made.ok().flatten().map(known),
+        }
+    }
+
+    async fn delete_pod(&self, key: &ObjectKey, of: (&str, Option<&str>)) -> kube::Result<()> {
+        let what = || format!("delete pod {}", key.name);
+        let delete = |server: &mut ApiServer| server.delete_pod(&key.name, of);
+        self.client.request(what, delete).await
+    }
+
+    /// Implements `controller::brokers::owner_of`.
+    async fn owner_of(&self, name: &str) -> Performed {
+        let look = |server: &mut ApiServer| Ok(server.pods.objects.get(&key(name)).cloned());
+        let found = self.client.request(|| format!("get pod {name}"), look);
+        let (outcome, object) = match found.await {
+            Err(e) => (Outcome::Failed(e.to_string()), None),
+            Ok(Some(pod)) if pod.broker.is_none() => (Outcome::Taken, None),
+            Ok(pod) => (Outcome::Conflict, pod),
         };
         Performed {
             outcome,
-            object: made.ok().flatten().map(|pod| vec![change(pod)].into()),
+            object: object.map(known),
         }
     }
+}
+
+fn known(pod: Arc<Pod>) -> News {
+    let change = Change {
+        key: pod.key(),
+        version: pod.version,
+        object: Some(Arc::new(broker_pod(&pod))),
+    };
+    vec![change].into()
 }
 
 fn now(world: &World) -> absent_node::Now {
@@ -448,10 +474,8 @@ fn pod_of(name: &str, made: &Value) -> Pod {
         name: name.to_owned(),
         uid: 0,
         version: 0,
-        node: made["metadata"]["labels"][names::TARGET_NODE_LABEL]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
+        node: String::new(),
+        unscheduled: None,
         containers: vec![Container {
             name: "broker",
             kind: Kind::App,
@@ -469,6 +493,8 @@ fn pod_of(name: &str, made: &Value) -> Pod {
 
 fn broker_pod(pod: &Pod) -> BrokerPod {
     let made = pod.broker.as_ref().unwrap_or(&Value::Null);
+    let named = broker::named_nodes(&made["spec"]["affinity"]);
+    let node = (!pod.node.is_empty()).then(|| NodeName::from(pod.node.as_str()));
     let map = |value: &Value| serde_json::from_value(value.clone()).unwrap_or_default();
     BrokerPod {
         meta: Meta {
@@ -482,7 +508,15 @@ fn broker_pod(pod: &Pod) -> BrokerPod {
             created: None,
             is_deleting: pod.is_deleting,
         },
-        node: Some(pod.node.clone()),
+        is_astray: node.as_ref().is_some_and(|node| !named.contains(node)),
+        may_run_on: node.iter().fold(named, |_, _| BTreeSet::new()),
+        node,
+        unscheduled: pod.unscheduled.map(|since| Unscheduled {
+            since: Some(since),
+            message: String::new(),
+        }),
+        // Its containers are started again for ever.
+        is_refused: pod.phase == "Failed",
         phase: pod.phase.to_owned(),
         started: pod.started,
         ..BrokerPod::default()

@@ -5,7 +5,7 @@
 //! repairs all of them.
 use super::{
     World,
-    api_server::Pod,
+    api_server::{Pod, key},
     control_plane,
     controller::Controller,
     network::Weather,
@@ -27,6 +27,7 @@ const STEPS: &[(u64, Step)] = &[
     (5, restart_kubelet),
     (4, replace_controller),
     (2, lose_power),
+    (4, drain),
     (2, delete_node),
     (3, server_is_away),
     (3, compact),
@@ -120,11 +121,22 @@ fn create_pod(world: &Rc<World>) {
         _ => vec![container("app", Kind::App, true, runs)],
     };
     let restarts = machine.chance(40);
+    let mut name = format!("pod-{n}");
+    let of_broker = resource
+        .rsplit('/')
+        .next()
+        .map(|name| format!("{name}-pod"));
+    let is_free = |name: &String| !world.server.borrow().pods.objects.contains_key(&key(name));
+    if let Some(taken) = of_broker.filter(|name| machine.chance(5) && is_free(name)) {
+        // Somebody else's Pod may have any name.
+        name = taken;
+    }
     let pod = Pod {
-        name: format!("pod-{n}"),
+        name,
         uid: n,
         version: 0,
         node: world.nodes[at].name.clone(),
+        unscheduled: None,
         restarts,
         tolerates: machine.chance(30),
         is_deleting: false,
@@ -288,6 +300,22 @@ fn replace_controller(world: &Rc<World>) {
     });
 }
 
+/// Cordons a node for some time, and evicts its Pods.
+fn drain(world: &Rc<World>) {
+    let at = some_node(world);
+    let node = &world.nodes[at];
+    if node.is_closed.replace(true) {
+        return;
+    }
+    world.note(|| format!("USER: {} is drained", node.name));
+    if world.machine.chance(70) {
+        control_plane::delete_pods(world, |pod| pod.node == node.name);
+    }
+    later(world, outage(world), move |world| {
+        world.nodes[at].is_closed.set(false);
+    });
+}
+
 fn lose_power(world: &Rc<World>) {
     let at = some_node(world);
     let node = &world.nodes[at];
@@ -417,6 +445,7 @@ pub(super) fn mend(world: &Rc<World>) {
     for (at, node) in world.nodes.iter().enumerate() {
         node.link(world, true);
         node.is_powered.set(true);
+        node.is_closed.set(false);
         control_plane::mark_out_of_service(world, &node.name, false);
         node.start_kubelet(world, at);
         node.start_agent(world, at);

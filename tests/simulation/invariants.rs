@@ -11,7 +11,8 @@
 //! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held. No write is pending.
-use super::{World, devices::Thing};
+//! - Every Instance has its brokers, see `brokers.rs`.
+use super::{World, brokers, devices::Thing};
 use crate::{
     api::{
         condition::Condition,
@@ -252,6 +253,7 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         }
     }
     things(world, &instances, &mut faults);
+    brokers::at_rest(world, &instances, &mut faults);
     for node in &world.nodes {
         let agent = node.agent.borrow();
         if agent.as_ref().is_some_and(|agent| agent.store.is_pending()) {

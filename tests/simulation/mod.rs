@@ -4,7 +4,8 @@
 //! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
 //!     │                        │  looks.rs, slots_task.rs│   network.rs ──> api_server.rs ──> invariants.rs
 //!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
-//!                              controller.rs ────────────┘   control_plane.rs ────┘
+//!                              controller.rs ────────────┘   control_plane.rs ────┤
+//!                                                            scheduler.rs ────────┘
 //! ```
 //! Agents and controllers decide by the real plans. The rest is a model; the header of each file says what it leaves
 //! out. Every delay, fault and order is random from a seed, so a seed that fails will fail again.
@@ -22,6 +23,7 @@
 mod agent;
 mod allocate;
 mod api_server;
+mod brokers;
 mod control_plane;
 mod controller;
 mod devices;
@@ -35,6 +37,7 @@ mod network;
 mod node;
 mod pods;
 mod runs;
+mod scheduler;
 mod slots_task;
 mod store;
 
@@ -150,6 +153,8 @@ impl World {
         let controller = Controller::start(self, "controller-0", &self.control_link);
         controller.is_leader.send_replace(true);
         self.controllers.borrow_mut().push(controller);
+        let scheduling = scheduler::schedule(self.clone());
+        self.machine.spawn(self.machine.process(), scheduling);
     }
 
     fn note(&self, line: impl FnOnce() -> String) {

@@ -20,7 +20,7 @@ use crate::{
 use petiole_kubelet_api::pod_resources::PodResources;
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +28,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) is_powered: Cell<bool>,
+    /// True if it is cordoned.
+    pub(super) is_closed: Cell<bool>,
     /// True if it reaches the API server.
     pub(super) link: watch::Sender<bool>,
     pub(super) mirror: Mirror,
@@ -56,6 +58,7 @@ impl Node {
         Self {
             name: name.to_owned(),
             is_powered: Cell::new(true),
+            is_closed: Cell::new(false),
             link: watch::Sender::new(true),
             mirror: Mirror::default(),
             checkpoint: RefCell::default(),
@@ -315,6 +318,15 @@ impl Node {
             known.is_active = false;
         }
         self.changed();
+    }
+
+    /// Returns the number of healthy ids of each resource, as the Node has it.
+    pub(super) fn allocatable(&self) -> BTreeMap<String, usize> {
+        let kubelet = self.kubelet.borrow();
+        let endpoints = kubelet.iter().flat_map(|kubelet| &kubelet.endpoints);
+        endpoints
+            .map(|(name, (healthy, _))| (name.clone(), healthy.len()))
+            .collect()
     }
 
     /// Returns the resources with a free healthy id, as the scheduler sees them.

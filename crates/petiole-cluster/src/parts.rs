@@ -31,6 +31,8 @@ pub struct PodPart {
 #[serde(rename_all = "camelCase")]
 pub struct PodSpecPart {
     pub node_name: Option<String>,
+    #[serde(default)]
+    pub affinity: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -144,22 +146,14 @@ pub struct NodePart {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct NodeSpecPart {
-    /// True if the Node is cordoned.
-    #[serde(default)]
-    pub unschedulable: bool,
     #[serde(default)]
     pub taints: Vec<TaintPart>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub struct TaintPart {
     #[serde(default)]
     pub key: String,
-    #[serde(default)]
-    pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    #[serde(default)]
-    pub effect: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

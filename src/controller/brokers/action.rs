@@ -1,9 +1,5 @@
 //! Defines what the plan of the brokers can do, and the broker that it is done to. Pure.
-use crate::model::{
-    instance_name::InstanceKey,
-    names::ObjectKey,
-    typed_names::{ConfigurationKey, NodeName},
-};
+use crate::model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey};
 use serde_json::Value;
 
 /// A Pod or a Job, with the objects that it is for.
@@ -22,7 +18,6 @@ pub(crate) enum Action {
         broker: Broker,
         /// The uid of the Instance.
         owner: String,
-        node: NodeName,
         pod: Value,
     },
     DeletePod {
@@ -30,16 +25,13 @@ pub(crate) enum Action {
         uid: String,
         why: &'static str,
     },
-    /// Deletes a Pod that was given another way to the device. The next one is created once it has gone.
-    ReplacePod { key: ObjectKey, uid: String },
-    /// Deletes a Pod that the scheduler does not put on its node, unless it did meanwhile. The next one is created for
-    /// another node.
-    MovePod {
-        broker: Broker,
+    /// Deletes a Pod that was given another way to the device, or that other nodes could take. The next one is created once it
+    /// has gone.
+    ReplacePod {
+        key: ObjectKey,
         uid: String,
-        version: String,
-        node: NodeName,
-        why: String,
+        /// The version of a Pod that has no node: if it has got one meanwhile it stays.
+        version: Option<String>,
     },
     /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
     TryPod { broker: Broker, pod: Value },

@@ -1,34 +1,43 @@
-//! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, refused specs and
-//! moves. Pure. A controller that starts knows nothing, and is right all the same.
+//! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, refused specs, and
+//! Pods that were replaced. Pure. A controller that starts knows nothing, and is right all the same.
 pub(crate) use super::outcome::{Notice, Outcome};
 use super::{
     action::{Action, Broker},
+    avoided::Avoided,
     failures::{Failure, Failures},
-    moves::Moves,
     specs::Specs,
 };
 use crate::{
-    api::names,
+    api::{instance::Instance, names},
     controller::world::{BrokerPod, World},
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A broker that ran for so long and fails then starts over with the shortest wait.
 const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
-/// A broker of a device that moves again and again is replaced at most so often: anybody on a LAN can make one move.
+/// A broker whose device moves again and again, or is seen by other nodes, is replaced at most so often: anybody on a LAN can
+/// make one move.
 const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
-/// A name that is taken is mostly a watch that is behind; after so many tries somebody else has it.
+/// The name of a Job that is taken is mostly a watch that is behind; after so many tries somebody else has it.
 const TRIES_BEFORE_TAKEN: u32 = 3;
+/// The time for which a name that somebody else's Pod has is left out.
+const TAKEN_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// A broker whose node is not decided yet waits so long for the other nodes to report a new device.
+const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Memory {
     failures: Failures,
     pub(crate) specs: Specs,
-    pub(crate) moves: Moves,
+    avoided: Avoided,
     /// The times at which Pods were replaced because their devices had moved.
     moved: BTreeMap<ObjectKey, Timestamp>,
+    /// The times at which somebody else's Pods were found to have the names of brokers.
+    taken: BTreeMap<ObjectKey, Timestamp>,
+    /// The time at which each Instance was seen first, by its uid.
+    first_seen: BTreeMap<String, Timestamp>,
 }
 
 impl Memory {
@@ -36,13 +45,18 @@ impl Memory {
     pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
         let whole = world.whole();
         self.failures.observe(whole);
-        self.moves.observe(world, now);
+        self.avoided.observe(whole);
         self.specs.observe(whole);
         (self.moved).retain(|_, at| now < *at + MOVES_APART);
+        (self.taken).retain(|_, at| now < *at + TAKEN_FOR);
+        for uid in uids(world) {
+            if !self.first_seen.contains_key(uid) {
+                self.first_seen.insert(uid.clone(), now);
+            }
+        }
         let owners: BTreeMap<_, _> = (world.instances.iter())
             .filter_map(|(key, instance)| {
-                let configuration = instance.spec.configuration_key(&key.namespace);
-                Some((instance.metadata.uid.as_deref()?, (key, configuration)))
+                Some((instance.metadata.uid.as_deref()?, (key, &**instance)))
             })
             .collect();
         let mut notices = vec![];
@@ -51,37 +65,50 @@ impl Memory {
             let found = owner.and_then(|uid| owners.get(uid));
             // An owner is in the same namespace, or it is none.
             let found = found.filter(|(instance, _)| instance.namespace == key.namespace);
-            let Some((instance, configuration)) = found else {
+            let Some((name, instance)) = found else {
                 continue;
             };
             let digest = pod.meta.annotations.get(names::BROKER_DIGEST);
             let broker = Broker {
                 key: key.clone(),
-                instance: (*instance).clone(),
-                configuration: configuration.clone(),
+                instance: (*name).clone(),
+                configuration: instance.spec.configuration_key(&key.namespace),
                 digest: digest.cloned().unwrap_or_default(),
             };
-            notices.extend(self.observe_pod(broker, pod, now));
+            notices.extend(self.observe_pod(broker, pod, instance, now));
         }
         notices
     }
 
     /// Forgets the Instances that the whole world does not have any more.
     pub(crate) fn forget_gone(&mut self, whole: &World) {
-        self.moves.forget_gone(whole);
+        let uids: BTreeSet<&String> = uids(whole).collect();
+        self.first_seen.retain(|uid, _| uids.contains(uid));
     }
 
-    fn observe_pod(&mut self, broker: Broker, pod: &BrokerPod, now: Timestamp) -> Option<Notice> {
+    fn observe_pod(
+        &mut self,
+        broker: Broker,
+        pod: &BrokerPod,
+        instance: &Instance,
+        now: Timestamp,
+    ) -> Option<Notice> {
         let key = &broker.key;
-        if pod.phase == "Running" {
-            self.moves.runs(key);
-        }
-        let runs_well = pod.started.is_some_and(|started| now >= started + RAN_WELL);
-        if pod.phase == "Running" && runs_well && self.failures.is_of(&broker) {
+        let has_run = pod.started.is_some_and(|started| now >= started + RAN_WELL);
+        let runs_well = pod.phase == "Running" && has_run;
+        if runs_well && self.failures.is_of(&broker) {
             self.failures.forget(key);
         }
+        if let Some(node) = pod.node.as_ref().filter(|_| runs_well) {
+            self.avoided.forget(&broker.instance, node);
+        }
         let is_counted = self.failures.carry_over(&broker, &pod.meta.uid);
-        if pod.meta.is_deleting || !pod.has_ended() || is_counted {
+        // Whatever has put it there may do the same with the next one.
+        let stray = pod.node.as_ref().filter(|node| {
+            let is_ours = !broker.digest.is_empty();
+            is_ours && pod.is_astray && !instance.spec.names_node(node)
+        });
+        if pod.meta.is_deleting || is_counted || !pod.has_ended() && stray.is_none() {
             return None;
         }
         let ran = pod.finished.zip(pod.started);
@@ -91,13 +118,21 @@ impl Memory {
         let retry_in = self
             .failures
             .add(&broker, Failure::Ended(&pod.meta.uid), now);
+        if pod.has_ended() {
+            self.avoided.add(&broker, pod, now);
+        }
         let cause = [&pod.reason, &pod.message].into_iter();
         let cause: Vec<_> = cause.filter(|text| !text.is_empty()).cloned().collect();
         Some(Notice::Ended {
             broker,
-            why: match cause.is_empty() {
-                true => pod.phase.clone(),
-                false => cause.join(": "),
+            why: match (stray, cause.is_empty()) {
+                (Some(node), _) => {
+                    format!(
+                        "it was put on {node}, which does not see the device, against its affinity"
+                    )
+                }
+                (None, true) => pod.phase.clone(),
+                (None, false) => cause.join(": "),
             },
             retry_in,
         })
@@ -116,22 +151,13 @@ impl Memory {
                 self.settle_creation(broker, outcome, now)
             }
             Action::TryPod { broker, .. } => self.settle_trial(broker, outcome, now),
-            Action::MovePod {
-                broker, node, why, ..
-            } if is_gone => {
-                self.moves.rest(broker, now);
-                Some(Notice::Moved {
-                    broker: broker.clone(),
-                    node: node.clone(),
-                    why: why.clone(),
-                })
-            }
-            Action::ReplacePod { key, .. } if is_gone || *outcome == Outcome::Conflict => {
+            Action::ReplacePod { key, version, .. }
+                if is_gone || version.is_none() && *outcome == Outcome::Conflict =>
+            {
                 self.moved.insert(key.clone(), now);
                 None
             }
-            Action::MovePod { .. }
-            | Action::ReplacePod { .. }
+            Action::ReplacePod { .. }
             | Action::DeletePod { .. }
             | Action::DeleteJob { .. }
             | Action::Remember { .. } => None,
@@ -148,6 +174,10 @@ impl Memory {
             Outcome::Done => {
                 self.specs.accept(&broker.configuration, &broker.digest);
                 Some(Notice::Created(broker.clone()))
+            }
+            Outcome::Taken => {
+                self.taken.insert(broker.key.clone(), now);
+                None
             }
             Outcome::Conflict => {
                 let retry_in = self.failures.add(broker, Failure::NotCreated, now);
@@ -178,7 +208,7 @@ impl Memory {
     ) -> Option<Notice> {
         match outcome {
             // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
-            Outcome::Done | Outcome::Conflict => {
+            Outcome::Done | Outcome::Conflict | Outcome::Taken => {
                 self.specs.accept(&broker.configuration, &broker.digest);
                 None
             }
@@ -196,7 +226,7 @@ impl Memory {
         now: Timestamp,
     ) -> Option<Notice> {
         match outcome {
-            Outcome::Done | Outcome::Conflict | Outcome::Failed(_) => None,
+            Outcome::Done | Outcome::Conflict | Outcome::Taken | Outcome::Failed(_) => None,
             // The Instance or its namespace is being deleted.
             Outcome::Gone => {
                 self.failures.add(broker, Failure::NotCreated, now);
@@ -245,4 +275,29 @@ impl Memory {
     pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.moved.get(key).map(|at| *at + MOVES_APART)
     }
+
+    /// Returns whether somebody else has the name of a broker.
+    pub(crate) fn is_taken(&self, key: &ObjectKey) -> bool {
+        self.taken.contains_key(key)
+    }
+
+    /// Returns until when brokers of this digest avoid a node, because they failed there.
+    pub(crate) fn avoids_until(
+        &self,
+        instance: &InstanceKey,
+        node: &NodeName,
+        digest: &str,
+    ) -> Option<Timestamp> {
+        self.avoided.until(instance, node, digest)
+    }
+
+    /// Returns until when the reports of other nodes about an Instance are waited for.
+    pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
+        self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)
+    }
+}
+
+fn uids(world: &World) -> impl Iterator<Item = &String> {
+    let instances = world.instances.values();
+    instances.filter_map(|instance| instance.metadata.uid.as_ref())
 }

@@ -1,9 +1,6 @@
 //! Defines the results of actions on brokers, and the notices for users. Pure.
 use super::action::Broker;
-use crate::model::{
-    status_code::is_busy,
-    typed_names::{ConfigurationKey, NodeName},
-};
+use crate::model::{status_code::is_busy, typed_names::ConfigurationKey};
 use k8s_openapi::jiff::SignedDuration;
 use kube::core::{Status, response::StatusCause};
 
@@ -14,6 +11,8 @@ pub(crate) enum Outcome {
     Done,
     /// The object was replaced, or exists already.
     Conflict,
+    /// Somebody else's object has the name.
+    Taken,
     /// The object is not there.
     Gone,
     /// The API server refuses the object.
@@ -59,12 +58,6 @@ pub(super) fn first_error(status: &Status) -> String {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {
     Created(Broker),
-    /// A Pod that could not be scheduled was deleted: another follows on another node.
-    Moved {
-        broker: Broker,
-        node: NodeName,
-        why: String,
-    },
     /// A Pod ended.
     Ended {
         broker: Broker,

@@ -1,13 +1,13 @@
-//! Decides which brokers to create, replace and delete. Pure.
+//! Decides which brokers to create, replace and delete. On which node a broker runs is the scheduler's decision. Pure.
 mod jobs;
-mod node_choice;
 mod pods;
+mod reach;
+mod reported;
 mod specs;
 
 pub(crate) use super::action::{Action, Broker};
 use super::{
     memory::Memory,
-    placement,
     report::{Report, Reports},
 };
 use crate::{
@@ -36,8 +36,6 @@ use std::{collections::BTreeMap, time::Duration};
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
     pub(crate) memory: &'a Memory,
-    /// The nodes of the brokers that other parts are creating.
-    pub(crate) coming: &'a [NodeName],
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) now: Timestamp,
@@ -58,9 +56,7 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
         device_reports: DeviceReports::new(input.world.views(), &input.world.instances),
-        loads: None,
         specs: BTreeMap::new(),
-        moves: 0,
         plan: Plan::default(),
     };
     for (key, instance) in &input.world.instances {
@@ -96,11 +92,7 @@ struct Planner<'a> {
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
     device_reports: DeviceReports<'a>,
-    /// The number of brokers of each node, by the value of the node's label, once it is needed.
-    loads: Option<BTreeMap<String, usize>>,
     specs: BTreeMap<&'a ConfigurationKey, specs::CheckedSpec>,
-    /// The number of Pods that this plan moves.
-    moves: usize,
     plan: Plan,
 }
 
@@ -130,24 +122,21 @@ struct WantedPods<'a, 's> {
     digest: &'s str,
 }
 
-/// A node that sees the device, and the key of the Pod there.
+/// A Pod that has not ended, and is not on its way out.
+#[derive(Clone, Copy)]
+struct Serving<'a> {
+    key: &'a ObjectKey,
+    pod: &'a BrokerPod,
+}
+
+/// A node that sees the device.
 struct Place<'a> {
     node: &'a NodeName,
-    key: ObjectKey,
     /// True if a new Pod could use the device here: the broker spec is valid, `spec.nodeSelector` selects the node, and the
     /// node sees the device and is ready.
     is_fit: bool,
-    /// The reason why the scheduler puts no new Pod on the node.
-    obstacle: Option<String>,
     /// The digest of the values that connect a container on this node to the device.
     connection: Option<&'a str>,
-}
-
-impl Place<'_> {
-    /// Returns whether a new Pod can start here, as far as is known.
-    fn is_open(&self) -> bool {
-        self.is_fit && self.obstacle.is_none()
-    }
 }
 
 impl<'a> Planner<'a> {
@@ -185,8 +174,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns the nodes that see the device. `spec` is the spec of the Pods, if they are bound to nodes.
-    fn places(&self, target: Target<'a>, spec: Option<&Value>) -> Vec<Place<'a>> {
+    /// Returns the nodes that see the device.
+    fn places(&self, target: Target<'a>) -> Vec<Place<'a>> {
         let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
@@ -210,15 +199,11 @@ impl<'a> Planner<'a> {
         let is_selected =
             |node: &NodeName| (self.input.world).selects(target.configuration_key, node);
         let place = |node: &'a NodeName| {
-            let name = broker::pod_name(target.subject, node);
             let state = self.input.world.nodes.get(node);
             let is_ready = state.is_some_and(|node| node.is_ready);
-            let obstacle = state.zip(spec);
             Place {
                 node,
-                key: ObjectKey::new(&target.subject.key.namespace, name),
                 is_fit: !target.is_broken && is_ready && is_selected(node) && is_healthy(node),
-                obstacle: obstacle.and_then(|(state, spec)| placement::obstacle(node, state, spec)),
                 connection: connection(node).map(String::as_str),
             }
         };

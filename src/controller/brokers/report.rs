@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The reports of all Configurations that ask for brokers and have a device.
 pub(crate) type Reports = BTreeMap<ConfigurationKey, Report>;
 
-/// The number of brokers that a Configuration or an Instance should have, the number that run, and the first reason why others
+/// The number of brokers that a Configuration or an Instance can have, the number that run, and the first reason why others
 /// do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -16,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) generation: Option<i64>,
     pub(crate) wanted: usize,
     pub(crate) running: usize,
+    /// The number of those that the scheduler puts on no node, of Instances that have a broker elsewhere.
+    pub(crate) spare: usize,
     /// The worst problem. Of two alike it is the one of the first object by name.
     pub(crate) first: Option<Found>,
     /// The reports of the Instances whose brokers do not all run.
@@ -32,7 +34,7 @@ pub(crate) struct Found {
 }
 
 /// The reasons from the worst to the mildest: first what the user must correct.
-const ORDER: [Reason; 10] = [
+const ORDER: [Reason; 9] = [
     Reason::BrokerSpecInvalid,
     Reason::BrokerRefused,
     Reason::BrokerImage,
@@ -40,7 +42,6 @@ const ORDER: [Reason; 10] = [
     Reason::BrokerNotStarted,
     Reason::BrokerFailed,
     Reason::BrokerUnschedulable,
-    Reason::NoNodeForBroker,
     Reason::SlotsHeldByLostNode,
     Reason::BrokersStarting,
 ];
@@ -64,6 +65,7 @@ impl Report {
     pub(crate) fn add_instance(&mut self, instance: &InstanceKey, of: Self) {
         self.wanted += of.wanted;
         self.running += of.running;
+        self.spare += of.spare;
         if let Some(found) = of.first.clone() {
             self.add(found);
         }
@@ -87,7 +89,7 @@ impl Report {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.running >= self.wanted && !self.is_refused()
+        self.running + self.spare >= self.wanted && !self.is_refused()
     }
 
     /// Returns the problem of the broker spec itself, if it is refused.
@@ -105,10 +107,19 @@ impl Report {
     /// Returns the reason and the message of the condition `BrokersReady`.
     pub(crate) fn problem(&self) -> Problem {
         let Self {
-            wanted, running, ..
+            wanted,
+            running,
+            spare,
+            ..
         } = self;
         let count = format!("{running} of {wanted} brokers run");
         match &self.first {
+            _ if self.is_ready() && *spare > 0 => Problem::new(
+                Reason::BrokersRunOnFewer,
+                format!(
+                    "{count}: each device has a broker, and the scheduler puts {spare} more on none of the other nodes that see it"
+                ),
+            ),
             _ if self.is_ready() => Problem::new(Reason::BrokersRun, count),
             Some(Found {
                 reason,
@@ -157,6 +168,24 @@ mod tests {
             assert_eq!(problem.reason, "BrokerImage");
             assert_eq!(problem.message, "0 of 4 brokers run; b: why");
         }
+    }
+
+    #[test]
+    fn brokers_that_find_no_node_are_no_problem_while_their_devices_have_others() {
+        let of = |running, spare| Report {
+            wanted: 2,
+            running,
+            spare,
+            ..Report::default()
+        };
+        let mut report = Report::default();
+        report.add_instance(&InstanceKey::new("ns", "a"), of(1, 1));
+        report.add_instance(&InstanceKey::new("ns", "b"), of(2, 0));
+        assert!(report.is_ready() && report.instances.is_empty());
+        assert_eq!(report.ratio(), "3/4");
+        assert_eq!(report.problem().reason, "BrokersRunOnFewer");
+        report.add_instance(&InstanceKey::new("ns", "c"), of(0, 0));
+        assert_eq!(report.problem().reason, "BrokersStarting");
     }
 
     #[test]

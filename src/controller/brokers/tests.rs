@@ -105,7 +105,7 @@ async fn pass(client: Client, world: World) -> Pass {
     };
     let mut brokers = Brokers::new("akri.sh".parse().unwrap());
     let (now, mut notes) = (Timestamp::now(), vec![]);
-    let (actions, _) = brokers.plan(&world, &[], now, &mut notes);
+    let (actions, _) = brokers.plan(&world, now, &mut notes);
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
         let performed = perform(&shared, &action).await;
@@ -113,7 +113,7 @@ async fn pass(client: Client, world: World) -> Pass {
         brokers.settle(&world, &action, &performed.outcome, now);
         created.push(performed);
     }
-    let (_, waits) = brokers.plan(&world, &[], now, &mut notes);
+    let (_, waits) = brokers.plan(&world, now, &mut notes);
     Pass {
         is_failed,
         waits,
@@ -149,6 +149,33 @@ async fn a_pod_is_sent_as_its_user_wrote_it_and_known_as_it_was_created() {
     };
     assert_eq!(created[0].key, ObjectKey::new("ns", "cam-1-pod"));
     assert_eq!(created[0].version, 7);
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_looked_at_and_a_pod_of_ours_is_known_from_then_on() {
+    let spec = || world(json!({"brokerPodSpec": {"containers": []}}));
+    let there = |labels: Value| {
+        let metadata = json!({"name": "cam-1-pod", "namespace": "ns", "uid": "x", "resourceVersion": "7", "labels": labels});
+        json!({"metadata": {}, "items": [{"metadata": metadata}]})
+    };
+    for (labels, expected) in [
+        (json!({}), Outcome::Taken),
+        (json!({"akri.sh/configuration": "cam"}), Outcome::Conflict),
+    ] {
+        let list = ("GET", 200, there(labels));
+        let (client, requests) = api_server(&[("POST", 409, status(409, "there")), list]);
+        let mut pass = pass(client, spec()).await;
+        assert_eq!(lines(&requests), [PODS, "GET /api/v1/namespaces/ns/pods"]);
+        let created = pass.created.remove(0);
+        assert_eq!(created.outcome, expected);
+        assert_eq!(created.object.is_some(), expected == Outcome::Conflict);
+    }
+    let (client, _) = api_server(&[
+        ("POST", 409, status(409, "there")),
+        ("GET", 200, json!({"metadata": {}, "items": []})),
+    ]);
+    let created = pass(client, spec()).await.created.remove(0);
+    assert_eq!(created.outcome, Outcome::Conflict, "it is gone again");
 }
 
 #[tokio::test]

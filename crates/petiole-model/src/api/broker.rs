@@ -2,6 +2,12 @@
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
 //! looked at; the API server validates the rest.
+mod placement;
+mod spec;
+
+pub use placement::{NODES_MAX, named_nodes};
+pub use spec::SpecError;
+
 use crate::{
     api::{
         configuration::{BrokerSpec, Configuration, ConfigurationSpec},
@@ -12,9 +18,11 @@ use crate::{
         instance_name::InstanceKey,
         names::{digest_32, shortened},
         resource_name::{ResourceName, ResourcePrefix},
+        typed_names::NodeName,
     },
 };
 use serde_json::{Map, Value, json};
+use spec::{at, error, member, object, or_empty};
 use std::collections::BTreeMap;
 
 /// The name of the field with the PodSpec, in messages.
@@ -27,19 +35,10 @@ const NAME_LIMIT: usize = 63;
 /// The workload that a user wants to run for each Instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted<'a> {
-    /// A PodSpec: one Pod for each node that sees the device.
+    /// A PodSpec: one Pod for each node that sees the device, at most one for each slot.
     Pod(&'a Value),
     /// A JobSpec: one Job.
     Job(&'a Value),
-}
-
-/// A broker spec that nothing can be made of.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("spec.brokerSpec.{path} is {found}: it must be {expected}")]
-pub struct SpecError {
-    pub path: String,
-    pub found: &'static str,
-    pub expected: &'static str,
 }
 
 /// The Instance that a broker is for.
@@ -64,7 +63,7 @@ pub fn check(configuration: &Configuration) -> Result<(), SpecError> {
         Some(Wanted::Pod(spec)) => {
             let mut spec = spec.clone();
             node_spec(&mut spec, POD_SPEC, "")?;
-            pin(&mut spec, "")
+            place(&mut spec, &[&"".into()], &Map::new())
         }
         Some(Wanted::Job(spec)) => job_spec(&mut spec.clone(), "", &Map::new()),
     }
@@ -97,11 +96,12 @@ pub fn digest(configuration: &Configuration) -> String {
     digest_32(&json!([pod, spec.broker_properties]).to_string())
 }
 
-pub fn pod_name(subject: Subject<'_>, node: &str) -> String {
+/// Returns the name of a Pod of an Instance by its number: a name that somebody else has is left out.
+pub fn pod_name(subject: Subject<'_>, number: usize) -> String {
     let plain = subject.key.name.replace('.', "-");
-    let name = match subject.instance.spec.shared {
-        true => format!("{node}-{plain}-pod"),
-        false => format!("{plain}-pod"),
+    let name = match number {
+        0 => format!("{plain}-pod"),
+        number => format!("{plain}-{number}-pod"),
     };
     shortened(&name, NAME_LIMIT)
 }
@@ -113,12 +113,34 @@ pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
 
 /// Returns the Pod for one node, for a kubelet that reads it from its folder of manifests.
 pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
+    let plain = subject.key.name.replace('.', "-");
+    let name = match subject.instance.spec.shared {
+        true => format!("{node}-{plain}-pod"),
+        false => format!("{plain}-pod"),
+    };
+    let mut pod = rendered(subject, &shortened(&name, NAME_LIMIT), spec)?;
+    pod["metadata"]["labels"][names::TARGET_NODE_LABEL] = label(node);
+    Ok(pod)
+}
+
+/// Returns the Pod that the scheduler puts on one of the nodes. The Instance owns it.
+pub fn pod(
+    subject: Subject<'_>,
+    name: &str,
+    nodes: &[&NodeName],
+    spec: &Value,
+) -> Result<Value, SpecError> {
+    let mut pod = rendered(subject, name, spec)?;
+    place(&mut pod["spec"], nodes, &labels(subject))?;
+    pod["metadata"]["ownerReferences"] = owners(subject);
+    Ok(pod)
+}
+
+fn rendered(subject: Subject<'_>, name: &str, spec: &Value) -> Result<Value, SpecError> {
     let mut spec = spec.clone();
     node_spec(&mut spec, POD_SPEC, &subject.resource())?;
-    let name = pod_name(subject, node);
     let mut labels = labels(subject);
     labels.insert("app".to_owned(), json!(name));
-    labels.insert(names::TARGET_NODE_LABEL.to_owned(), label(node));
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -127,16 +149,20 @@ pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Valu
     }))
 }
 
-/// Returns the Pod that the scheduler puts on `node`. The Instance owns it.
-pub fn pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
-    let mut pod = static_pod(subject, node, spec)?;
-    pin(&mut pod["spec"], node)?;
-    pod["metadata"]["ownerReferences"] = owners(subject);
-    Ok(pod)
+/// Says in a PodSpec on which nodes the Pod can be, beside others with these labels.
+fn place(
+    spec: &mut Value,
+    nodes: &[&NodeName],
+    labels: &Map<String, Value>,
+) -> Result<(), SpecError> {
+    placement::check_node_name(spec, POD_SPEC)?;
+    placement::limit(spec, POD_SPEC, nodes, labels)?;
+    placement::spread(spec, POD_SPEC, &of_configuration(labels))
 }
 
 /// A Job that goes with its Instance. The device's resource decides where its Pods run, among the nodes that
-/// `spec.nodeSelector` of the Configuration selects: a node may say that it has a resource.
+/// `spec.nodeSelector` of the Configuration selects: a node may say that it has a resource. It names no nodes, because the
+/// template of a Job cannot be changed when other nodes see the device, and another Job would run a second time.
 pub fn job(
     subject: Subject<'_>,
     generation: i64,
@@ -194,7 +220,14 @@ fn owners(subject: Subject<'_>) -> Value {
     }])
 }
 
-/// Names the resource in a JobSpec, and labels its Pods.
+/// Returns the labels that all brokers of a Configuration have.
+fn of_configuration(labels: &Map<String, Value>) -> Map<String, Value> {
+    let mut labels = labels.clone();
+    labels.remove(names::INSTANCE_LABEL);
+    labels
+}
+
+/// Names the resource in a JobSpec, labels its Pods, and spreads them.
 fn job_spec(
     spec: &mut Value,
     resource: &str,
@@ -204,7 +237,11 @@ fn job_spec(
     let template = at(object(spec, PATH)?, "template");
     let path = format!("{PATH}.template");
     let template = object(template, &path)?;
-    node_spec(at(template, "spec"), &format!("{path}.spec"), resource)?;
+    let of_pods = format!("{path}.spec");
+    let spec = at(template, "spec");
+    node_spec(spec, &of_pods, resource)?;
+    placement::check_node_name(spec, &of_pods)?;
+    placement::spread(spec, &of_pods, &of_configuration(labels))?;
     let path = format!("{path}.metadata");
     let metadata = object(or_empty(at(template, "metadata")), &path)?;
     let path = format!("{path}.labels");
@@ -267,98 +304,6 @@ fn name_resource(container: &mut Value, resource: &str, path: &str) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Adds the node to the user's affinity as a requirement.
-fn pin(spec: &mut Value, node: &str) -> Result<(), SpecError> {
-    let mut path = POD_SPEC.to_owned();
-    let mut here = spec;
-    for part in [
-        "affinity",
-        "nodeAffinity",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-    ] {
-        let parent = object(here, &path)?;
-        path = format!("{path}.{part}");
-        here = or_empty(at(parent, part));
-    }
-    let terms = at(object(here, &path)?, "nodeSelectorTerms");
-    path = format!("{path}.nodeSelectorTerms");
-    if terms.is_null() {
-        *terms = json!([]);
-    }
-    let Some(terms) = terms.as_array_mut() else {
-        return Err(error(terms, &path, "a list"));
-    };
-    let this_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
-    if terms.is_empty() {
-        terms.push(json!({ "matchFields": [this_node] }));
-        return Ok(());
-    }
-    for (n, term) in terms.iter_mut().enumerate() {
-        let path = format!("{path}[{n}]");
-        let term = object(term, &path)?;
-        // A term without requirements matches no node: one more requirement would let it match.
-        let is_empty = |part: &str| match term.get(part).and_then(Value::as_array) {
-            Some(requirements) => requirements.is_empty(),
-            None => true,
-        };
-        if is_empty("matchFields") && is_empty("matchExpressions") {
-            continue;
-        }
-        let fields = at(term, "matchFields");
-        if fields.is_null() {
-            *fields = json!([]);
-        }
-        match fields.as_array_mut() {
-            Some(fields) => fields.push(this_node.clone()),
-            None => return Err(error(fields, &format!("{path}.matchFields"), "a list")),
-        }
-    }
-    Ok(())
-}
-
-fn at<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Value {
-    object.entry(key).or_insert(Value::Null)
-}
-
-fn or_empty(value: &mut Value) -> &mut Value {
-    if value.is_null() {
-        *value = json!({});
-    }
-    value
-}
-
-fn object<'a>(value: &'a mut Value, path: &str) -> Result<&'a mut Map<String, Value>, SpecError> {
-    let wrong = error(value, path, "an object");
-    value.as_object_mut().ok_or(wrong)
-}
-
-/// An object in an object; `None` where there is none.
-fn member<'a>(
-    object: &'a mut Map<String, Value>,
-    key: &str,
-    path: &str,
-) -> Result<Option<&'a mut Map<String, Value>>, SpecError> {
-    match object.get_mut(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => self::object(value, &format!("{path}.{key}")).map(Some),
-    }
-}
-
-fn error(found: &Value, path: &str, expected: &'static str) -> SpecError {
-    SpecError {
-        path: path.to_owned(),
-        found: match found {
-            Value::Null => "missing",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a text",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "an object",
-        },
-        expected,
-    }
 }
 
 #[cfg(test)]

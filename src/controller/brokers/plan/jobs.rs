@@ -44,7 +44,7 @@ impl<'a> Planner<'a> {
         };
         let is_there = matches!(state, JobState::There(_));
         let was_created = !matches!(state, JobState::Missing);
-        let is_fit = (self.places(target, None).iter()).any(|place| place.is_fit);
+        let is_fit = (self.places(target).iter()).any(|place| place.is_fit);
         if was_created || is_fit {
             self.report_job(target, &key, &state);
         }

@@ -1,18 +1,15 @@
 //! Decides which Pods are created, and which stay. Pure.
-use super::{Action, Place, Planner, Target, WantedPods, node_choice::Serving};
+use super::{Action, Place, Planner, Serving, Target, WantedPods, reported::Gaps};
 use crate::{
-    api::{
-        broker::{self, SpecError},
-        names,
-    },
+    api::{broker::NODES_MAX, names},
     controller::world::BrokerPod,
     model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
 };
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The state of the Pod of a slot.
+/// The state of a Pod whose node sees the device, or that has no node yet.
 #[derive(Clone, Copy, PartialEq)]
 enum PodState {
     /// The Pod is being deleted, and has the device until then.
@@ -29,19 +26,18 @@ enum PodState {
 }
 
 /// The Pods of an Instance.
-struct Pods<'p, 'a> {
-    serving: Vec<Serving<'p, 'a>>,
-    ended: Vec<Ended<'p, 'a>>,
+struct Pods<'a> {
+    serving: Vec<Serving<'a>>,
+    /// The Pods that have ended, each with the time before which it gets no successor.
+    ended: Vec<(Serving<'a>, Option<Timestamp>)>,
     /// The number of slots of the Pods that are being deleted.
     leaving: usize,
 }
 
-/// A Pod that has ended.
-struct Ended<'p, 'a> {
-    place: &'p Place<'a>,
-    pod: &'a BrokerPod,
-    /// The time before which it gets no successor.
-    retry_at: Option<Timestamp>,
+/// The number of Pods that can be added.
+struct Room {
+    slots: usize,
+    nodes: usize,
 }
 
 impl<'a> Planner<'a> {
@@ -55,7 +51,7 @@ impl<'a> Planner<'a> {
             spec,
             digest: &digest,
         };
-        let places = self.places(target, Some(spec));
+        let places = self.places(target);
         // The API server may refuse the Pods: an earlier Job stays until then.
         let is_fit = places.iter().any(|place| place.is_fit);
         if is_accepted || !(is_fit || target.is_broken) {
@@ -63,89 +59,92 @@ impl<'a> Planner<'a> {
         } else {
             self.delete_earlier_jobs_of(target);
         }
-        let mut found = self.found(wanted, &places);
+        let occupied = self.occupied(target);
+        let mut found = self.found(wanted, &places, &occupied);
         let capacity = usize::try_from(target.subject.instance.spec.capacity).unwrap_or(0);
         // Running Pods keep their slots before waiting ones.
-        found.serving.sort_by_key(|serving| !serving.is_running);
+        let order =
+            |Serving { pod, .. }: &Serving<'_>| (pod.phase != "Running", pod.node.is_none());
+        found.serving.sort_by_key(order);
         let serving = found.serving;
-        let mut free_slots = capacity.saturating_sub(found.leaving + serving.len());
         let lost = self.slots_of_lost_nodes(target, &serving);
-        free_slots = free_slots.saturating_sub(lost);
-        for Serving { place, pod, .. } in serving.iter().skip(capacity) {
-            self.delete_pod(&place.key, pod, "the device has fewer slots");
-        }
-        let needs_place = free_slots > 0
-            || !found.ended.is_empty()
-            || serving
-                .iter()
-                .any(|serving| serving.pod.unscheduled.is_some());
-        let mut free = match needs_place {
-            true => self.candidates(wanted, &places, &serving),
-            false => vec![],
-        };
-        for ended in found.ended {
-            self.replace_ended(&ended, &free, &mut free_slots);
-        }
-        if free_slots > 0 && !free.is_empty() && self.check_choice(target, places.len()) {
-            for place in free.drain(..free_slots.min(free.len())) {
-                self.takes(place.node);
-                match wanted.pod(place) {
-                    Ok(pod) => self.plan.actions.push(Action::CreatePod {
-                        broker: target.broker(place.key.clone(), &digest),
-                        owner: target.uid.to_owned(),
-                        node: place.node.clone(),
-                        pod,
-                    }),
-                    Err(e) => self.add_broken(target, &digest, e),
-                }
+        for (n, Serving { key, pod }) in serving.iter().enumerate() {
+            if n >= capacity || n >= places.len() && pod.node.is_none() {
+                let why = "the device has fewer slots, or fewer nodes see it";
+                self.delete_pod(key, pod, why);
             }
         }
+        let is_free = |place: &&Place<'_>| place.is_fit && !occupied.contains(place.node);
+        let free: Vec<&Place<'_>> = places.iter().filter(is_free).collect();
+        let waiting = serving.iter().filter(|one| one.pod.node.is_none()).count();
+        let mut room = Room {
+            slots: capacity.saturating_sub(found.leaving + serving.len() + lost),
+            nodes: free.len().saturating_sub(waiting),
+        };
+        for (ended, retry_at) in found.ended.iter().filter(|_| is_fit) {
+            self.replace_ended(*ended, *retry_at, &mut room);
+        }
+        let mut gaps = Gaps {
+            has_ended: !found.ended.is_empty(),
+            lost,
+            ..Gaps::default()
+        };
+        let missing = room.slots.min(room.nodes);
         let serving = &serving[..serving.len().min(capacity)];
-        self.move_stuck(wanted, serving, &free);
-        self.report_pods(wanted, &places, serving, lost);
+        if missing > 0 || waiting > 0 {
+            let reach = self.reach(wanted, &places, &free);
+            self.replace_waiting(serving, &reach);
+            if missing > 0 && self.check_reports(target, places.len()) {
+                gaps.absent = self.create(wanted, &reach, missing);
+                gaps.is_nameless = gaps.absent.len() < missing;
+            }
+        }
+        self.report_pods(wanted, &places, serving, &gaps);
+    }
+
+    /// Returns the nodes that have a Pod of the Instance: no other can be there before it is gone.
+    fn occupied(&self, target: Target<'a>) -> BTreeSet<&'a NodeName> {
+        let pods = self.pods.get(&target.owner()).into_iter().flatten();
+        let live = pods.filter(|(_, pod)| !pod.has_ended());
+        live.filter_map(|(_, pod)| pod.node.as_ref()).collect()
     }
 
     /// Sorts the Pods of an Instance, and deletes those that must be replaced or whose node no longer sees the device.
-    fn found<'p>(&mut self, wanted: WantedPods<'a, '_>, places: &'p [Place<'a>]) -> Pods<'p, 'a> {
-        let WantedPods { target, digest, .. } = wanted;
-        let mut pods = self.pods.remove(&target.owner()).unwrap_or_default();
-        let mut leaving = 0;
-        let mut serving = vec![];
-        let mut ended = vec![];
-        let has_spare = places.iter().any(|place| self.is_free(place));
-        for place in places {
-            // If no other Pod can follow, the running one is better than none.
-            let may_follow = place.is_fit && (place.is_open() || has_spare);
-            match pods.remove(&place.key) {
-                None => {}
-                Some(pod) => match self.state_of(pod, place, digest) {
-                    // Its successor in the same place needs the slot.
-                    PodState::Leaves if place.is_open() => leaving += 1,
-                    PodState::Leaves => leaving += self.slots_of(pod),
-                    PodState::Serves => serving.push(Serving::new(place, pod)),
-                    PodState::Outdated | PodState::Moved if !may_follow => {
-                        serving.push(Serving::new(place, pod));
-                    }
-                    PodState::Outdated if !self.check_spec(wanted, place) => {
-                        serving.push(Serving::new(place, pod));
-                    }
-                    PodState::Outdated => {
-                        self.delete_pod(&place.key, pod, "its Configuration asks for another");
-                        leaving += 1;
-                    }
-                    PodState::Moved if self.replaced(&place.key, pod) => leaving += 1,
-                    PodState::Moved => serving.push(Serving::new(place, pod)),
-                    PodState::Ended { retry_at } => ended.push(Ended {
-                        place,
-                        pod,
-                        retry_at,
-                    }),
-                },
+    fn found(
+        &mut self,
+        wanted: WantedPods<'a, '_>,
+        places: &[Place<'a>],
+        occupied: &BTreeSet<&NodeName>,
+    ) -> Pods<'a> {
+        let target = wanted.target;
+        let (mut leaving, mut serving, mut ended) = (0, vec![], vec![]);
+        for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
+            let on = |node| places.iter().find(|place| place.node == node);
+            let place = pod.node.as_ref().and_then(on);
+            if pod.node.is_some() && place.is_none() {
+                self.delete_pod(key, pod, "its node sees the device no more");
+                leaving += self.slots_of(pod);
+                continue;
             }
-        }
-        for (key, pod) in pods {
-            self.delete_pod(key, pod, "its node sees the device no more");
-            leaving += self.slots_of(pod);
+            // If no other Pod can follow, the running one is better than none.
+            let may_follow = places.iter().any(|other| {
+                let is_its = pod.node.as_ref().is_none_or(|node| node == other.node);
+                other.is_fit && (is_its || !occupied.contains(other.node))
+            });
+            let one = Serving { key, pod };
+            match self.state_of(one, place, wanted.digest) {
+                PodState::Leaves => leaving += self.slots_of(pod),
+                PodState::Serves => serving.push(one),
+                PodState::Outdated | PodState::Moved if !may_follow => serving.push(one),
+                PodState::Outdated if !self.check_spec(wanted, key, places) => serving.push(one),
+                PodState::Outdated => {
+                    self.delete_pod(key, pod, "its Configuration asks for another");
+                    leaving += 1;
+                }
+                PodState::Moved if self.replaced(one) => leaving += 1,
+                PodState::Moved => serving.push(one),
+                PodState::Ended { retry_at } => ended.push((one, retry_at)),
+            }
         }
         Pods {
             serving,
@@ -156,16 +155,22 @@ impl<'a> Planner<'a> {
 
     /// Returns whether the API server accepts Pods of this spec. It is asked once for each spec, by a dry run: a spec that
     /// it refuses must not end the running brokers.
-    fn check_spec(&mut self, wanted: WantedPods<'a, '_>, place: &Place<'a>) -> bool {
+    fn check_spec(
+        &mut self,
+        wanted: WantedPods<'a, '_>,
+        key: &ObjectKey,
+        places: &[Place<'a>],
+    ) -> bool {
         let WantedPods { target, digest, .. } = wanted;
         let checked = self.checked(target.configuration_key, target.configuration);
         if checked.is_accepted || checked.is_tried {
             return checked.is_accepted;
         }
-        if self.check_start(&place.key, digest) {
-            match wanted.pod(place) {
+        if self.check_start(key, digest) {
+            let fit: Vec<&Place<'_>> = places.iter().filter(|place| place.is_fit).collect();
+            match wanted.pod(&key.name, &fit[..fit.len().min(NODES_MAX)]) {
                 Ok(pod) => self.plan.actions.push(Action::TryPod {
-                    broker: target.broker(place.key.clone(), digest),
+                    broker: target.broker(key.clone(), digest),
                     pod,
                 }),
                 Err(e) => self.add_broken(target, digest, e),
@@ -176,46 +181,50 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn state_of(&self, pod: &BrokerPod, place: &Place<'_>, digest: &str) -> PodState {
+    fn state_of(&self, one: Serving<'a>, place: Option<&Place<'_>>, digest: &str) -> PodState {
+        let Serving { key, pod } = one;
         if pod.meta.is_deleting {
             return PodState::Leaves;
         }
         if pod.has_ended() {
-            let retry_at = self.input.memory.not_before(&place.key, digest);
+            let retry_at = self.input.memory.not_before(key, digest);
             return PodState::Ended { retry_at };
         }
         // A missing annotation is no difference: Akri's Pods have neither.
-        let differs = |annotation: &str, now: Option<&str>| {
-            let then = pod.meta.annotations.get(annotation);
-            then.zip(now).is_some_and(|(then, now)| then != now)
-        };
-        if differs(names::BROKER_DIGEST, Some(digest)) {
+        let noted = |annotation: &str| pod.meta.annotations.get(annotation);
+        if noted(names::BROKER_DIGEST).is_some_and(|then| then != digest) {
             return PodState::Outdated;
         }
-        match differs(names::BROKER_CONNECTION, place.connection) {
+        let then = noted(names::BROKER_CONNECTION)
+            .zip(place)
+            .and_then(|(noted, place)| noted_on(noted, place.node));
+        let now = place.and_then(|place| place.connection);
+        match then.zip(now).is_some_and(|(then, now)| then != now) {
             true => PodState::Moved,
             false => PodState::Serves,
         }
     }
 
-    /// Replaces the Pod of a device whose connection has changed: the first time at once, later after a wait. Returns
-    /// whether it is replaced now.
-    fn replaced(&mut self, key: &ObjectKey, pod: &BrokerPod) -> bool {
+    /// Replaces the Pod of a device whose connection has changed, or that other nodes see now: the first time at once, later
+    /// after a wait. Returns whether it is replaced now.
+    pub(super) fn replaced(&mut self, Serving { key, pod }: Serving<'_>) -> bool {
         let at = self.input.memory.may_move_at(key);
         if let Some(at) = at.filter(|at| *at > self.input.now) {
             self.wake_at(at);
             return false;
         }
+        let is_waiting = pod.node.is_none();
         self.plan.actions.push(Action::ReplacePod {
             key: key.clone(),
             uid: pod.meta.uid.clone(),
+            version: is_waiting.then(|| pod.meta.version.to_string()),
         });
         true
     }
 
     /// Returns the number of slots that lost nodes hold, without those of the Pods in `serving`. Nobody can have them
     /// before they are released, and a Pod for them would only wait.
-    fn slots_of_lost_nodes(&self, target: Target<'a>, serving: &[Serving<'_, '_>]) -> usize {
+    fn slots_of_lost_nodes(&self, target: Target<'a>, serving: &[Serving<'_>]) -> usize {
         let mut held: BTreeMap<NodeName, usize> = BTreeMap::new();
         for usage in target.subject.instance.spec.device_usage.values() {
             let owner = SlotOwner::from_usage(usage).ok().flatten();
@@ -223,8 +232,8 @@ impl<'a> Planner<'a> {
                 *held.entry(owner.node().clone()).or_default() += 1;
             }
         }
-        for Serving { place, .. } in serving {
-            if let Some(held) = held.get_mut(place.node.as_str()) {
+        for node in serving.iter().filter_map(|one| one.pod.node.as_ref()) {
+            if let Some(held) = held.get_mut(node) {
                 *held = held.saturating_sub(1);
             }
         }
@@ -239,49 +248,28 @@ impl<'a> Planner<'a> {
     /// Returns the number of slots that a Pod still has while it is being deleted. A Pod on a lost node may stay for ever;
     /// [`Self::slots_of_lost_nodes`] counts its slots.
     fn slots_of(&self, pod: &BrokerPod) -> usize {
-        let is_on_lost_node = pod
-            .node
-            .as_ref()
-            .is_some_and(|node| self.is_lost(&node.as_str().into()));
+        let is_on_lost_node = pod.node.as_ref().is_some_and(|node| self.is_lost(node));
         usize::from(!pod.has_ended() && !is_on_lost_node)
     }
 
-    /// Deletes a Pod that has ended, so that another can be created. In the same place the successor waits until
-    /// `retry_at`, so that a broker that fails at once does not fill the cluster with Pods. `free` are the places that
-    /// another Pod can have.
+    /// Deletes a Pod that has ended, so that another can be created. The successor waits until `retry_at`, so that a broker
+    /// that fails at once does not fill the cluster with Pods.
     fn replace_ended(
         &mut self,
-        ended: &Ended<'_, '_>,
-        free: &[&Place<'_>],
-        free_slots: &mut usize,
+        Serving { key, pod }: Serving<'_>,
+        retry_at: Option<Timestamp>,
+        room: &mut Room,
     ) {
-        let Ended {
-            place,
-            pod,
-            retry_at,
-        } = ended;
-        if !place.is_open() {
+        if room.slots == 0 || room.nodes == 0 {
+            self.delete_pod(key, pod, "it ended, and others have its slots");
             return;
         }
-        if !free.is_empty() && self.fails_here(place, pod) {
-            self.delete_pod(&place.key, pod, "it ended too often on its node");
-            return;
-        }
-        if *free_slots == 0 {
-            self.delete_pod(&place.key, pod, "it ended, and others have its slots");
-            return;
-        }
-        *free_slots -= 1;
+        room.slots -= 1;
+        room.nodes -= 1;
         match retry_at.filter(|at| *at > self.input.now) {
             Some(at) => self.wake_at(at),
-            None => self.delete_pod(&place.key, pod, "it ended, and another takes its place"),
+            None => self.delete_pod(key, pod, "it ended, and another takes its place"),
         }
-    }
-
-    pub(super) fn is_free(&self, place: &Place<'_>) -> bool {
-        let world = self.input.world.whole();
-        let is_taken = world.pods.contains_key(&place.key);
-        place.is_open() && !is_taken
     }
 
     /// Deletes the Pods of an Instance whose Configuration asks for none.
@@ -302,15 +290,12 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl WantedPods<'_, '_> {
-    /// Returns the manifest of the Pod for a node.
-    fn pod(&self, place: &Place<'_>) -> Result<Value, SpecError> {
-        let mut pod = broker::pod(self.target.subject, place.node, self.spec)?;
-        let annotations = &mut pod["metadata"]["annotations"];
-        *annotations = json!({ (names::BROKER_DIGEST): self.digest });
-        if let Some(connection) = place.connection {
-            annotations[names::BROKER_CONNECTION] = json!(connection);
-        }
-        Ok(pod)
+/// Returns how the device was reached from a node when the Pod was created.
+pub(super) fn noted_on<'n>(noted: &'n str, node: &str) -> Option<&'n str> {
+    if !noted.contains('=') {
+        return Some(noted);
     }
+    let mut all = noted.split(',').filter_map(|one| one.split_once('='));
+    all.find(|(of, _)| *of == node)
+        .map(|(_, connection)| connection)
 }

@@ -1,14 +1,17 @@
+mod avoided;
 mod histories;
 mod jobs;
-mod placement;
 mod pods;
 mod refusals;
+mod scheduling;
 
 use super::*;
 use crate::{
+    api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
         brokers::memory::{Notice, Outcome},
+        pod_state::Unscheduled,
         world::{Meta, NodeState},
     },
     model::names::Key,
@@ -16,7 +19,7 @@ use crate::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::SignedDuration};
 use proptest::prelude::*;
 use serde_json::json;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 fn pod_spec() -> Value {
     json!({"brokerPodSpec": {"containers": [{"name": "a"}]}})
@@ -30,7 +33,7 @@ fn key<Name: From<String>>(name: &str) -> Key<Name> {
     Key::new("ns", name.to_owned())
 }
 
-/// A cluster in which what is planned comes true.
+/// A cluster in which what is planned comes true. Its scheduler follows the affinity of Pods, and starts them.
 struct Cluster {
     world: World,
     memory: Memory,
@@ -38,6 +41,8 @@ struct Cluster {
     uids: u32,
     /// The answer of the API server to a dry run.
     trial: Outcome,
+    /// The nodes that take no new Pod.
+    closed: BTreeSet<NodeName>,
 }
 
 impl Cluster {
@@ -49,6 +54,7 @@ impl Cluster {
             now: Timestamp::from_second(1_000_000).unwrap(),
             uids: 0,
             trial: Outcome::Done,
+            closed: BTreeSet::new(),
         };
         let mut configuration = Configuration::new(
             "cam",
@@ -157,7 +163,6 @@ impl Cluster {
         plan(&Input {
             world: &self.world,
             memory: &self.memory,
-            coming: &[],
             resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,
         })
@@ -172,6 +177,7 @@ impl Cluster {
 
     /// Carries out one plan, as the API server and the kubelets would. Returns it.
     fn step(&mut self) -> Vec<String> {
+        self.schedule();
         let words = self.plan();
         for action in self.whole_plan().actions {
             let outcome = self.perform(&action);
@@ -183,47 +189,39 @@ impl Cluster {
     fn perform(&mut self, action: &Action) -> Outcome {
         self.uids += 1;
         let uid = format!("uid-{}", self.uids);
-        let owner = Some("instance".to_owned());
         match action {
             Action::CreatePod {
-                broker, pod, node, ..
+                broker, owner, pod, ..
             } => {
                 let annotations = pod["metadata"]["annotations"].clone();
-                let affinity = pod["spec"]["affinity"].to_string();
-                assert!(affinity.contains(&format!("[\"{node}\"]")));
+                let may_run_on = broker::named_nodes(&pod["spec"]["affinity"]);
+                assert!((1..=NODES_MAX).contains(&may_run_on.len()));
                 let pod = BrokerPod {
                     meta: Meta {
                         uid: uid.clone(),
                         annotations: serde_json::from_value(annotations).unwrap(),
-                        owner,
+                        owner: Some(owner.clone()),
                         ..Meta::default()
                     },
-                    node: Some(node.to_string()),
-                    is_available: true,
-                    phase: "Running".to_owned(),
-                    started: Some(self.now),
+                    may_run_on,
+                    phase: "Pending".to_owned(),
                     ..BrokerPod::default()
                 };
                 let before = self.world.pods.insert(broker.key.clone(), Arc::new(pod));
                 assert_eq!(before, None);
+                self.schedule();
             }
             Action::CreateJob {
                 broker, generation, ..
             } => {
                 let mut job = BrokerJob::default();
                 job.meta.uid = uid.clone();
-                job.meta.owner = owner;
+                job.meta.owner = Some("instance".to_owned());
                 let before = self.world.jobs.insert(broker.key.clone(), Arc::new(job));
                 assert_eq!(before, None);
                 self.remember(*generation);
             }
-            Action::DeletePod { key, uid, .. }
-            | Action::ReplacePod { key, uid }
-            | Action::MovePod {
-                broker: Broker { key, .. },
-                uid,
-                ..
-            } => {
+            Action::DeletePod { key, uid, .. } | Action::ReplacePod { key, uid, .. } => {
                 let gone = self.world.pods.remove(key).unwrap();
                 assert_eq!(gone.meta.uid, *uid);
             }
@@ -235,6 +233,59 @@ impl Cluster {
             Action::TryPod { .. } => return self.trial.clone(),
         }
         Outcome::Done
+    }
+
+    /// Puts the Pods that have no node on nodes that their affinity names, the emptiest first, and starts them. None has two
+    /// Pods of one Instance.
+    fn schedule(&mut self) {
+        let names: Vec<ObjectKey> = self.world.pods.keys().cloned().collect();
+        for name in names {
+            let pods = self.world.pods.clone();
+            let pod = &pods[&name];
+            if pod.node.is_some() || pod.meta.is_deleting || pod.has_ended() {
+                continue;
+            }
+            let count = |node: &&NodeName, is: &dyn Fn(&BrokerPod) -> bool| {
+                let on = |other: &&Arc<BrokerPod>| other.node.as_ref() == Some(*node);
+                let on = pods.values().filter(on).filter(|other| !other.has_ended());
+                on.filter(|other| is(other)).count()
+            };
+            let is_open = |node: &&NodeName| {
+                let state = self.world.nodes.get(*node);
+                let is_ready = state.is_some_and(|state| state.is_ready);
+                let is_taken = count(node, &|other| other.meta.owner == pod.meta.owner) > 0;
+                is_ready && !self.closed.contains(*node) && !is_taken
+            };
+            let open = pod.may_run_on.iter().filter(is_open);
+            let node = open.min_by_key(|node| count(node, &|_| true)).cloned();
+            let now = self.now;
+            let pod = Arc::make_mut(self.world.pods.get_mut(&name).unwrap());
+            match node {
+                Some(node) => {
+                    *pod = BrokerPod {
+                        meta: pod.meta.clone(),
+                        node: Some(node),
+                        is_available: true,
+                        phase: "Running".to_owned(),
+                        started: Some(now),
+                        ..BrokerPod::default()
+                    };
+                }
+                None => {
+                    pod.unscheduled.get_or_insert(Unscheduled {
+                        since: Some(now),
+                        message: "0/2 nodes are available.".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Returns the name of the Pod on a node.
+    fn on(&self, node: &str) -> Option<String> {
+        let mut pods = self.world.pods.iter();
+        let (key, _) = pods.find(|(_, pod)| pod.node.as_deref() == Some(node))?;
+        Some(key.name.clone())
     }
 
     fn remember(&mut self, generation: i64) {
@@ -265,7 +316,6 @@ fn words(action: &Action) -> String {
         Action::CreateJob { broker, .. } => format!("create {}", broker.key.name),
         Action::DeletePod { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::ReplacePod { key, .. } => format!("replace {}", key.name),
-        Action::MovePod { broker, .. } => format!("move {}", broker.key.name),
         Action::TryPod { broker, .. } => format!("try {}", broker.key.name),
         Action::DeleteJob { key, why, .. } => format!("delete {}: {why}", key.name),
         Action::Remember { generation, .. } => format!("remember {generation}"),

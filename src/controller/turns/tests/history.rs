@@ -141,10 +141,7 @@ fn words_of(world: &World) -> String {
         jobs,
         ..
     } = world;
-    format!(
-        "{configurations:?} {instances:?} {pods:?} {jobs:?} {views:?} {:?}",
-        world.loads()
-    )
+    format!("{configurations:?} {instances:?} {pods:?} {jobs:?} {views:?}")
 }
 
 fn parts(cluster: &parts::Cluster) -> BTreeMap<String, String> {

@@ -48,16 +48,6 @@ fn a_turn_that_has_sent_nothing_ends_with_the_lease() {
 }
 
 #[test]
-fn pods_that_a_replica_may_not_create_any_more_do_not_count() {
-    let mut controller = Controller::new(&[]);
-    controller.wants_brokers("cam", 40);
-    controller.writes_statuses();
-    assert_eq!(controller.turns.open.turns["cam"].coming.len(), 40);
-    controller.turns.lead(false, controller.now);
-    assert_eq!(controller.turns.open.turns["cam"].coming, [""; 0]);
-}
-
-#[test]
 fn after_a_broker_that_fails_the_others_wait_for_the_next_turn() {
     let mut controller = Controller::new(&[("default", "tv")]);
     controller.wants_brokers("cam", 40);
@@ -66,10 +56,6 @@ fn after_a_broker_that_fails_the_others_wait_for_the_next_turn() {
     controller.passes(10_000);
     controller.answers(0, failed());
     assert_eq!(controller.sends(), [""; 0]);
-    assert_eq!(
-        controller.turns.open.turns["cam"].coming.len(),
-        SIDE_BY_SIDE
-    );
     controller.reports("b", json!([view("default", "cam", 1)]));
     for _ in 1..SIDE_BY_SIDE {
         controller.answers(0, failed());

@@ -35,8 +35,27 @@ fn with<T>(shared: bool, f: impl FnOnce(Subject<'_>) -> T) -> T {
 const AFFINITY: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-fn this_node() -> Value {
-    json!({"key": "metadata.name", "operator": "In", "values": ["node-a"]})
+fn named(node: &str) -> Value {
+    json!({"key": "metadata.name", "operator": "In", "values": [node]})
+}
+
+fn made(spec: &Value, nodes: &[&str]) -> Result<Value, SpecError> {
+    let nodes: Vec<NodeName> = nodes.iter().map(|node| (*node).into()).collect();
+    let nodes: Vec<&NodeName> = nodes.iter().collect();
+    with(true, |subject| pod(subject, "cam-a-1-pod", &nodes, spec))
+}
+
+/// Returns what keeps brokers of one Instance apart, and spreads those of a Configuration.
+fn apart() -> (Value, Value) {
+    let of_configuration = json!({"controller": "akri.sh", "akri.sh/configuration": "cam"});
+    let mut of_instance = of_configuration.clone();
+    of_instance["akri.sh/instance"] = json!("cam.a-1");
+    let apart = json!({"labelSelector": {"matchLabels": of_instance}, "topologyKey": "kubernetes.io/hostname"});
+    let spread = json!({
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": of_configuration},
+    });
+    (apart, spread)
 }
 
 #[test]
@@ -45,19 +64,19 @@ fn a_pod_has_akris_name_labels_and_owner_and_keeps_what_is_unknown_to_us() {
         "unknownToUs": "kept",
         "containers": [{"name": "a", "resources": {"limits": {"{{PLACEHOLDER}}": 1, "cpu": "1"}}}],
     });
-    let made = with(true, |subject| pod(subject, "node-a", &spec)).unwrap();
+    let made = made(&spec, &["node-a"]).unwrap();
+    let (apart, spread) = apart();
     let expected = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": "node-a-cam-a-1-pod",
+            "name": "cam-a-1-pod",
             "namespace": "ns",
             "labels": {
-                "app": "node-a-cam-a-1-pod",
+                "app": "cam-a-1-pod",
                 "controller": "akri.sh",
                 "akri.sh/configuration": "cam",
                 "akri.sh/instance": "cam.a-1",
-                "akri.sh/target-node": "node-a",
             },
             "ownerReferences": [{
                 "apiVersion": "akri.sh/v0", "kind": "Instance", "name": "cam.a-1", "uid": "uid",
@@ -67,56 +86,152 @@ fn a_pod_has_akris_name_labels_and_owner_and_keeps_what_is_unknown_to_us() {
         "spec": {
             "unknownToUs": "kept",
             "containers": [{"name": "a", "resources": {"limits": {"akri.sh/cam.a-1": 1, "cpu": "1"}}}],
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchFields": [this_node()]}],
-            }}},
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [named("node-a")]}],
+                }},
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+            },
+            "topologySpreadConstraints": [spread],
         },
     });
     assert_eq!(made, expected);
-    assert_eq!(with(false, |s| pod_name(s, "node-a")), "cam-a-1-pod");
+    let names = [0, 1, 12].map(|n| with(false, |s| pod_name(s, n)));
+    assert_eq!(names, ["cam-a-1-pod", "cam-a-1-1-pod", "cam-a-1-12-pod"]);
+    let fixed = with(true, |s| static_pod(s, "node-a", &spec)).unwrap();
+    assert_eq!(fixed["metadata"]["name"], "node-a-cam-a-1-pod");
+    assert_eq!(fixed["metadata"]["labels"]["akri.sh/target-node"], "node-a");
+    assert_eq!(fixed["spec"].get("affinity"), None);
 }
 
 #[test]
-fn the_node_is_required_by_each_of_the_users_terms_because_any_one_of_them_is_enough() {
+fn each_node_is_joined_with_each_of_the_users_terms_because_any_one_of_them_is_enough() {
     let zone = json!([{"key": "zone", "operator": "Exists"}]);
-    let other = json!({"key": "metadata.name", "operator": "In", "values": ["node-b"]});
     let spec = json!({
         "containers": [],
         "affinity": {
             "podAffinity": {"kept": true},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["kept"]},
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": zone},
-                {"matchFields": [other]},
+                {"matchFields": [named("node-c")]},
                 {},
             ]}},
         },
     });
-    let made = with(true, |subject| pod(subject, "node-a", &spec)).unwrap();
+    let made = made(&spec, &["node-a", "node-b"]).unwrap();
     let expected = json!([
-        {"matchExpressions": zone, "matchFields": [this_node()]},
-        {"matchFields": [other, this_node()]},
-        {},
+        {"matchExpressions": zone, "matchFields": [named("node-a")]},
+        {"matchExpressions": zone, "matchFields": [named("node-b")]},
+        {"matchFields": [named("node-c"), named("node-a")]},
+        {"matchFields": [named("node-c"), named("node-b")]},
     ]);
     assert_eq!(made.pointer(AFFINITY), Some(&expected));
+    let affinity = &made["spec"]["affinity"];
+    assert_eq!(affinity["podAffinity"], json!({"kept": true}));
+    let others = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!(*others, json!(["kept", apart().0]));
+    let read: Vec<String> = named_nodes(affinity)
+        .iter()
+        .map(|n| n.to_string())
+        .collect();
+    assert_eq!(read, ["node-a", "node-b", "node-c"]);
+}
+
+#[test]
+fn affinity_and_spread_that_are_null_or_empty_are_none() {
+    for affinity in [
+        json!(null),
+        json!({}),
+        json!({"nodeAffinity": null, "podAntiAffinity": null}),
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
+    ] {
+        for spread in [json!(null), json!([])] {
+            let spec = json!({"containers": [], "affinity": affinity, "topologySpreadConstraints": spread});
+            let made = made(&spec, &["node-a"]).unwrap();
+            let expected = json!([{"matchFields": [named("node-a")]}]);
+            assert_eq!(made.pointer(AFFINITY), Some(&expected), "{affinity}");
+            assert_eq!(
+                made["spec"]["topologySpreadConstraints"],
+                json!([apart().1])
+            );
+        }
+    }
+    for nothing in [json!(null), json!({}), json!({"nodeAffinity": 1})] {
+        assert!(named_nodes(&nothing).is_empty());
+    }
+}
+
+#[test]
+fn how_the_user_spreads_pods_counts() {
+    let zones =
+        json!([{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+    let spec = json!({"containers": [], "topologySpreadConstraints": zones});
     assert_eq!(
-        made["spec"]["affinity"]["podAffinity"],
-        json!({"kept": true})
+        made(&spec, &["a"]).unwrap()["spec"]["topologySpreadConstraints"],
+        zones
+    );
+    let spec = json!({"template": {"spec": spec}});
+    let made = with(true, |subject| job(subject, 1, &spec, &BTreeMap::new())).unwrap();
+    assert_eq!(
+        made["spec"]["template"]["spec"]["topologySpreadConstraints"],
+        zones
     );
 }
 
 #[test]
-fn affinity_that_is_null_or_empty_is_none() {
-    for affinity in [
-        json!(null),
-        json!({}),
-        json!({"nodeAffinity": null}),
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
+fn what_no_scheduler_could_follow_is_refused() {
+    let terms = |terms: Value| {
+        let required = json!({"nodeSelectorTerms": terms});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    };
+    let terms_path =
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let one = json!({"matchFields": [named("node-a")]});
+    for (part, path) in [
+        (json!({"nodeName": "node-a"}), "nodeName"),
+        (terms(json!([{}, {"matchExpressions": []}])), terms_path),
+        (terms(json!(vec![one.clone(); 17])), terms_path),
+        (
+            json!({"topologySpreadConstraints": {}}),
+            "topologySpreadConstraints",
+        ),
+        (
+            json!({"affinity": {"podAntiAffinity": []}}),
+            "affinity.podAntiAffinity",
+        ),
     ] {
-        let spec = json!({"containers": [], "affinity": affinity});
-        let made = with(true, |subject| pod(subject, "node-a", &spec)).unwrap();
-        let expected = json!([{"matchFields": [this_node()]}]);
-        assert_eq!(made.pointer(AFFINITY), Some(&expected), "{affinity}");
+        let mut spec = json!({"containers": []});
+        spec.as_object_mut()
+            .unwrap()
+            .extend(part.as_object().unwrap().clone());
+        let error = check(&configuration(json!({"brokerPodSpec": spec}))).unwrap_err();
+        assert_eq!(error.path, format!("brokerPodSpec.{path}"));
+        assert_eq!(made(&spec, &["node-a"]), Err(error));
     }
+    let spec = json!({"containers": [], "nodeName": ""});
+    assert_eq!(
+        check(&configuration(json!({"brokerPodSpec": spec}))),
+        Ok(())
+    );
+    let spec = json!({"template": {"spec": {"containers": [], "nodeName": "node-a"}}});
+    let error = check(&configuration(json!({"brokerJobSpec": spec}))).unwrap_err();
+    assert_eq!(error.path, "brokerJobSpec.template.spec.nodeName");
+    // The kubelet that reads it from a folder is the node.
+    let fixed = configuration(json!({"brokerPodSpec": {"containers": [], "nodeName": "node-a"}}));
+    assert_eq!(check_static(&fixed.spec), Ok(()));
+    let most = terms(json!(vec![one; 16]));
+    let mut spec = json!({"containers": []});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(most.as_object().unwrap().clone());
+    let nodes: Vec<String> = (0..NODES_MAX).map(|n| format!("node-{n}")).collect();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let made = made(&spec, &nodes).unwrap();
+    assert_eq!(
+        made.pointer(AFFINITY).unwrap().as_array().unwrap().len(),
+        1024
+    );
 }
 
 #[test]
@@ -149,6 +264,7 @@ fn a_jobs_pods_have_the_labels_that_services_select_and_run_where_the_configurat
                 "initContainers": [{"resources": {"requests": {"akri.sh/cam.a-1": "1"}}}],
                 "containers": [{"name": "a"}],
                 "nodeSelector": {"zone": "a"},
+                "topologySpreadConstraints": [apart().1],
             },
         },
     });
@@ -190,7 +306,7 @@ fn a_spec_that_is_broken_is_named_and_nothing_panics() {
     ] {
         let error = check(&configuration(json!({"brokerPodSpec": pod_spec}))).unwrap_err();
         assert_eq!(error.to_string(), format!("spec.brokerSpec.{expected}"));
-        assert_eq!(with(true, |s| pod(s, "n", &pod_spec)), Err(error));
+        assert_eq!(made(&pod_spec, &["n"]), Err(error));
     }
     for (affinity, path) in [
         (json!("x"), "affinity"),
@@ -240,7 +356,9 @@ fn long_names_are_cut_and_stay_apart() {
         instance: &instance,
         resource_prefix: &"akri.sh".parse().unwrap(),
     };
-    let made = pod(subject, &"n".repeat(90), &json!({"containers": []})).unwrap();
+    let name = pod_name(subject, 0);
+    assert_ne!(name, pod_name(subject, 1));
+    let made = pod(subject, &name, &[&"n".into()], &json!({"containers": []})).unwrap();
     for (_, value) in made["metadata"]["labels"].as_object().unwrap() {
         assert!(value.as_str().unwrap().len() <= 63, "{value}");
     }

@@ -7,10 +7,9 @@ enum Event {
     Healthy(usize, bool),
     Moves(usize, u8),
     Ready(usize, bool),
-    Cordoned(usize, bool),
-    Stuck(usize),
+    Closed(usize, bool),
     Capacity(i32),
-    Fails(usize),
+    Fails(usize, bool),
     Leaves(usize),
     Spec(u8),
     Passes(i64),
@@ -26,10 +25,9 @@ fn event() -> impl Strategy<Value = Event> {
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Healthy(node, is)),
         (node(), 0..3_u8).prop_map(|(node, to)| Event::Moves(node, to)),
         (node(), any::<bool>()).prop_map(|(node, is)| Event::Ready(node, is)),
-        (node(), any::<bool>()).prop_map(|(node, is)| Event::Cordoned(node, is)),
-        node().prop_map(Event::Stuck),
+        (node(), any::<bool>()).prop_map(|(node, is)| Event::Closed(node, is)),
         (1..4).prop_map(Event::Capacity),
-        node().prop_map(Event::Fails),
+        (node(), any::<bool>()).prop_map(|(node, is)| Event::Fails(node, is)),
         node().prop_map(Event::Leaves),
         (0..5_u8).prop_map(Event::Spec),
         (0..400_i64).prop_map(Event::Passes),
@@ -40,7 +38,12 @@ fn event() -> impl Strategy<Value = Event> {
 const NODES: [&str; 3] = ["a", "b", "c"];
 
 fn happen(cluster: &mut Cluster, event: Event) {
-    let pod = |node: usize| format!("{}-cam-1-pod", NODES[node]);
+    let pod = |node: usize| cluster.on(NODES[node]);
+    let pod = if let Event::Fails(node, _) | Event::Leaves(node) = event {
+        pod(node)
+    } else {
+        None
+    };
     match event {
         Event::Nodes(nodes) => cluster.instance(|instance| {
             instance.spec.nodes = nodes.iter().map(|node| NODES[*node].into()).collect();
@@ -51,19 +54,20 @@ fn happen(cluster: &mut Cluster, event: Event) {
         }
         Event::Moves(node, to) => cluster.health(NODES[node], "Healthy", &to.to_string()),
         Event::Ready(node, is) => cluster.node(NODES[node], is),
-        Event::Cordoned(node, true) => cluster.cordon(NODES[node]),
-        Event::Cordoned(node, false) => cluster.uncordon(NODES[node]),
-        Event::Stuck(node) if is_live(cluster, &pod(node)) => {
-            cluster.stuck(&pod(node), "no cpu");
-        }
+        Event::Closed(node, true) => drop(cluster.closed.insert(NODES[node].into())),
+        Event::Closed(node, false) => drop(cluster.closed.remove(NODES[node])),
         Event::Capacity(capacity) => cluster.capacity(capacity),
-        Event::Fails(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
-            cluster.fails(&pod(node), "Error");
+        Event::Fails(_, is_refused) => {
+            if let Some(name) = pod {
+                cluster.fails(&name, "Error");
+                cluster.pod(&name, |pod| pod.is_refused = is_refused);
+            }
         }
-        Event::Leaves(node) if cluster.world.pods.contains_key(&key(&pod(node))) => {
-            cluster.pod(&pod(node), |pod| pod.meta.is_deleting = true);
+        Event::Leaves(_) => {
+            if let Some(name) = pod {
+                cluster.pod(&name, |pod| pod.meta.is_deleting = true);
+            }
         }
-        Event::Fails(_) | Event::Leaves(_) | Event::Stuck(_) => {}
         Event::Spec(n) => cluster.broker_spec(match n {
             0 => Value::Null,
             1 | 2 => job_spec(),
@@ -74,11 +78,6 @@ fn happen(cluster: &mut Cluster, event: Event) {
     }
 }
 
-fn is_live(cluster: &Cluster, name: &str) -> bool {
-    let pod = cluster.world.pods.get(&key(name));
-    pod.is_some_and(|pod| !pod.has_ended() && !pod.meta.is_deleting)
-}
-
 fn live(cluster: &Cluster) -> usize {
     let is_live = |pod: &&Arc<BrokerPod>| !pod.has_ended() && !pod.meta.is_deleting;
     cluster.world.pods.values().filter(is_live).count()
@@ -87,11 +86,8 @@ fn live(cluster: &Cluster) -> usize {
 /// Counts the Pods that have a slot: also those that are being deleted, except on lost nodes, where they may stay for ever.
 fn with_slot(cluster: &Cluster) -> usize {
     let has_slot = |pod: &&Arc<BrokerPod>| {
-        let node = pod
-            .node
-            .as_ref()
-            .and_then(|node| cluster.world.nodes.get(node.as_str()));
-        let is_lost = !node.is_some_and(|node| node.is_ready);
+        let node = pod.node.as_ref().map(|node| cluster.world.nodes.get(node));
+        let is_lost = node.is_some_and(|node| !node.is_some_and(|node| node.is_ready));
         let may_stay = pod.meta.is_deleting && is_lost;
         !pod.has_ended() && !may_stay
     };
@@ -111,6 +107,10 @@ proptest! {
             let capacity = &cluster.world.instances[&key("cam-1")].spec.capacity;
             let capacity = usize::try_from(*capacity).unwrap();
             prop_assert!(live(&cluster) <= capacity.max(before));
+            for node in NODES {
+                let on = |pod: &&Arc<BrokerPod>| !pod.has_ended() && pod.node.as_deref() == Some(node);
+                prop_assert!(cluster.world.pods.values().filter(on).count() <= 1);
+            }
             if is_plan {
                 prop_assert!(with_slot(&cluster) <= capacity.max(with_slot_before));
             }
@@ -124,15 +124,18 @@ proptest! {
         prop_assert_eq!(cluster.plan(), NONE);
         prop_assert!(cluster.world.jobs.len() <= 1);
         // And once all waits are over, every slot that can be taken is.
-        cluster.after(301);
-        cluster.settle();
+        cluster.closed.clear();
+        for _ in 0..4 {
+            cluster.after(301);
+            cluster.settle();
+        }
         let pods = cluster.world.pods.values();
         let fit = |node: &&crate::model::typed_names::NodeName| {
             let instance = &cluster.world.instances[&key("cam-1")];
             let seen = instance.status.iter().flat_map(|status| &status.nodes);
             let mut seen = seen.filter(|seen| seen.name == **node);
             let state = &cluster.world.nodes[*node];
-            state.is_ready && state.taints.is_empty() && seen.any(|seen| seen.health == crate::api::instance::HEALTHY)
+            state.is_ready && seen.any(|seen| seen.health == crate::api::instance::HEALTHY)
         };
         let spec = &cluster.world.configurations[&key("cam")].spec.broker_spec;
         if matches!(broker::wanted(spec.as_ref()), Some(Wanted::Pod(_))) {
@@ -141,13 +144,14 @@ proptest! {
             prop_assert!(live(&cluster) >= possible.min(usize::try_from(capacity).unwrap()));
             // Each has the last way to its device.
             for node in nodes.iter().filter(fit) {
-                let Some(pod) = cluster.world.pods.get(&key(&format!("{node}-cam-1-pod"))) else {
+                let Some(name) = cluster.on(node) else {
                     continue;
                 };
+                let pod = &cluster.world.pods[&key(&name)];
                 let status = cluster.world.instances[&key("cam-1")].status.as_ref().unwrap();
                 let seen = status.nodes.iter().find(|seen| seen.name == *node).unwrap();
-                let reported = pod.meta.annotations.get(crate::api::names::BROKER_CONNECTION);
-                prop_assert_eq!(reported, seen.connection.as_ref());
+                let noted = &pod.meta.annotations[crate::api::names::BROKER_CONNECTION];
+                prop_assert_eq!(super::super::pods::noted_on(noted, node), seen.connection.as_deref());
             }
         } else {
             prop_assert_eq!(pods.len(), 0);

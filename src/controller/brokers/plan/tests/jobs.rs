@@ -23,8 +23,8 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_job_or_pod_that_runs() {
     let refused = Outcome::from_status(422, "spec.template.spec.restartPolicy: Required value");
     for (before, after, old, create) in [
         (job_spec(), job_spec(), "cam-1-1-job", "create cam-1-2-job"),
-        (pod_spec(), job_spec(), "a-cam-1-pod", "create cam-1-2-job"),
-        (job_spec(), pod_spec(), "cam-1-1-job", "create a-cam-1-pod"),
+        (pod_spec(), job_spec(), "cam-1-pod", "create cam-1-2-job"),
+        (job_spec(), pod_spec(), "cam-1-1-job", "create cam-1-pod"),
     ] {
         let mut cluster = Cluster::new(before, &["a"]);
         cluster.settle();
@@ -121,14 +121,14 @@ fn a_switch_between_pod_and_job_and_none_deletes_what_was() {
     cluster.settle();
     cluster.broker_spec(job_spec());
     assert_eq!(cluster.step(), ["create cam-1-2-job"]);
-    let expected = ["delete a-cam-1-pod: its Configuration asks for no Pod"];
+    let expected = ["delete cam-1-pod: its Configuration asks for no Pod"];
     assert_eq!(cluster.step(), expected);
     cluster.broker_spec(pod_spec());
-    assert_eq!(cluster.step(), ["create a-cam-1-pod"]);
+    assert_eq!(cluster.step(), ["create cam-1-pod"]);
     let expected = ["delete cam-1-2-job: its Configuration asks for no Job"];
     assert_eq!(cluster.step(), expected);
     cluster.broker_spec(Value::Null);
-    let expected = ["delete a-cam-1-pod: its Configuration asks for no Pod"];
+    let expected = ["delete cam-1-pod: its Configuration asks for no Pod"];
     assert_eq!(cluster.step(), expected);
     assert_eq!(cluster.step(), NONE);
 }

@@ -37,7 +37,7 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
     cluster.settle();
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": [], "comand": "typo"}}));
     cluster.trial = Outcome::from_status(400, "unknown field \"spec.comand\"");
-    assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
+    assert_eq!(cluster.step(), ["try cam-1-1-pod"]);
     assert_eq!(cluster.plan(), NONE);
     let mut tries = 0;
     for _ in 0..100 {
@@ -54,7 +54,7 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
     // The user corrects it.
     cluster.trial = Outcome::Done;
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
-    assert_eq!(cluster.step(), ["try a-cam-1-pod"]);
+    assert_eq!(cluster.step(), ["try cam-1-1-pod"]);
     assert_eq!(cluster.plan().len(), 2);
 }
 
@@ -72,8 +72,8 @@ fn a_refusal_for_another_reason_is_reported_on_the_instance() {
 }
 
 #[test]
-fn a_name_that_somebody_else_has_is_reported_after_some_tries() {
-    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+fn the_name_of_a_job_that_somebody_else_has_is_reported_after_some_tries() {
+    let mut cluster = Cluster::new(job_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let reported: Vec<_> = (0..4)
         .map(|_| {
