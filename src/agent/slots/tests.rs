@@ -71,6 +71,8 @@ fn observed_with(owner: &str) -> ObservedSlots {
         configuration: "cam".into(),
         capacity: PREFERRED + 1,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: BTreeMap::from([(format!("cam-1-{PREFERRED}"), owner.to_owned())]),
     }
 }
