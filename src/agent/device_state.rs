@@ -103,10 +103,10 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
 }
 
 /// Returns the digests of the connections that the containers with the slots of an Instance were given.
-fn told(instance: &Instance) -> BTreeMap<u32, String> {
+pub(super) fn told(instance: &Instance) -> BTreeMap<u32, String> {
     let annotations = instance.metadata.annotations.iter().flatten();
     let told = annotations.filter_map(|(key, digest)| {
-        let index = key.strip_prefix(names::CONNECTION_PREFIX)?.parse().ok()?;
+        let index = key.strip_prefix(names::SLOT_CONNECTION_PREFIX)?.parse().ok()?;
         Some((index, digest.clone()))
     });
     told.collect()

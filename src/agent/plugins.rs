@@ -232,6 +232,7 @@ impl Plugins {
                     let mut observed = observed_slots(key, now, node);
                     observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
                     observed.capacity = observed.capacity.min(limit);
+                    observed.is_own &= self.inputs.store.is_remote();
                     observed
                 }),
                 gone,

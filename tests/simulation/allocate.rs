@@ -1,11 +1,13 @@
 //! Answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
 use super::{
     agent::Agent,
-    slots_task::{ClaimRequest, Request, connection_digest_of},
+    slots_task::{ClaimRequest, Request},
 };
 use crate::{
     agent::{
         device_state::{DeviceState, device_state},
+        connections::given,
+        kubelet_records::Look,
         slots::plan::is_listed,
     },
     model::{
@@ -112,10 +114,9 @@ impl Agent {
 
     fn has_connection(&self, held: &Held, digests: &Seen) -> bool {
         let instances = self.store.instances.borrow().clone();
-        let instance = instances.get(&held.key);
         let now = digests.get(&held.slot.instance);
-        match instance.and_then(|instance| connection_digest_of(instance, held.slot.index)) {
-            Some(connection_digest) => now == Some(connection_digest),
+        match given(&self.slots.borrow(), &instances, &held.key, &held.slot) {
+            Some(connection_digest) => now == Some(&connection_digest),
             None => now.is_none_or(|now| !self.has_other_connection(&held.id(), now)),
         }
     }
@@ -139,7 +140,7 @@ impl Agent {
             let planned = (slots.borrow_and_update()).plan_claim(resource, containers, &gone);
             match planned {
                 Ok(claim) => return Ok((gone, claim)),
-                Err(ClaimError::Busy { .. }) => {
+                Err(ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. }) => {
                     slots.changed().await.map_err(|e| e.to_string())?;
                 }
                 Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
@@ -160,6 +161,7 @@ impl Agent {
         let begun = self.uptime();
         let held = self.slots.borrow().held();
         let records = self.look(&held, &mut None).await;
+        let records = records.and_then(Look::trusted);
         let Some(listed) = records.and_then(|records| records.held()) else {
             return BTreeSet::new();
         };

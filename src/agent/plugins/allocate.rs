@@ -4,6 +4,7 @@ use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
         device_state::{DeviceState, device_state, why_gone},
+        kubelet_records::Look,
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
     api::{configuration::Configuration, reason::Reason},
@@ -24,13 +25,17 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout, timeout_at},
+};
 use tonic::Status;
 use tracing::{info, warn};
 
 /// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for which a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
+/// The time for which a call waits for a device that was adopted and not seen yet, and for a slot that nobody knows yet whether
+/// it is free. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
     inputs: Inputs,
@@ -221,9 +226,12 @@ impl Allocator {
         found: &BTreeMap<InstanceName, Found>,
     ) -> Result<(), Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
-        let instance = instances.get(&held.key);
-        let given =
-            instance.and_then(|instance| connections::given(instance, held.slot.index).cloned());
+        let given = connections::given(
+            &self.inputs.table.borrow(),
+            &instances,
+            &held.key,
+            &held.slot,
+        );
         let now = found
             .get(&held.slot.instance)
             .map(|found| found.device.connection_digest());
@@ -263,15 +271,19 @@ impl Allocator {
     ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
         let mut slots = self.inputs.table.subscribe();
         let mut gone = BTreeSet::new();
+        let until = Instant::now() + SEEN_TIMEOUT;
         loop {
             let planned = slots
                 .borrow_and_update()
                 .plan_claim(resource, containers, &gone);
             match planned {
                 Ok(claim) => return Ok((gone, claim)),
-                // Just being released, say: it is free or taken in a moment.
-                Err(ClaimError::Busy { .. }) => {
-                    slots.changed().await.map_err(|_| Denied::stopping())?;
+                // Just being released, say, or the agent has just started: in a moment it is known who has it.
+                Err(e @ (ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })) => {
+                    match timeout_at(until, slots.changed()).await {
+                        Ok(changed) => changed.map_err(|_| Denied::stopping())?,
+                        Err(_) => return Err(Denied::claim(&e.into())),
+                    }
                 }
                 Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
                     gone = self.gone().await;
@@ -291,7 +303,9 @@ impl Allocator {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
         let records = self.inputs.records.look(&held, &mut None).await;
-        match records.ok().flatten().and_then(|records| records.held()) {
+        match (records.ok())
+            .and_then(Look::trusted)
+            .and_then(|records| records.held()) {
             Some(listed) => (self.inputs.table.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)

@@ -61,11 +61,17 @@ fn follow_up(interval: Duration) -> Duration {
     interval * 3 / 10
 }
 
-/// Returns the wait for the next look: shorter while a slot was missed once.
-pub(crate) fn next_look(interval: Duration, missed: &Missed) -> Duration {
-    match missed.is_empty() {
+/// Returns the wait for the next look: shorter while a slot was missed once, and while slots wait to be confirmed, which
+/// the last `unconfirmed` looks could not do: then it grows up to less than an Allocate call waits.
+pub(crate) fn next_look(interval: Duration, missed: &Missed, unconfirmed: u32) -> Duration {
+    let (first, longest) = (interval / 40, interval / 5);
+    let calm = match missed.is_empty() {
         true => interval / 2,
         false => follow_up(interval),
+    };
+    match unconfirmed.checked_sub(1) {
+        None => calm,
+        Some(tries) => (first * 2_u32.saturating_pow(tries.min(16))).min(longest),
     }
 }
 
@@ -160,6 +166,19 @@ pub(crate) fn still_unused(
 pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec<SlotChange> {
     changes.retain(|change| table.is_free(&change.slot));
     changes
+}
+
+/// Divides exchanges into those of slots that the table remembers, as far as they have the owner `from`, and the others.
+pub(crate) fn remembered(
+    exchanges: Vec<Exchange>,
+    table: &SlotTable,
+) -> (Vec<Exchange>, Vec<Exchange>) {
+    let (mut own, others): (Vec<_>, Vec<_>) =
+        (exchanges.into_iter()).partition(|exchange| table.is_own(&exchange.change.slot));
+    own.retain(|Exchange { change, .. }| {
+        table.settled_owner(&change.slot) == Ok(change.from.as_ref())
+    });
+    (own, others)
 }
 
 /// Returns the exchanges of slots that have the owner `from` in the Instance. With another owner the claim was never
@@ -264,8 +283,10 @@ mod tests {
     fn a_slot_that_was_missed_once_makes_the_next_look_come_sooner() {
         let interval = at(0).interval;
         let missed = Missed::from([(by_instance(0).slot, Duration::ZERO)]);
-        assert_eq!(next_look(interval, &Missed::new()).as_secs(), 5);
-        assert_eq!(next_look(interval, &missed).as_secs(), 3);
+        assert_eq!(next_look(interval, &Missed::new(), 0).as_secs(), 5);
+        assert_eq!(next_look(interval, &missed, 0).as_secs(), 3);
+        let waits = (1..7).map(|tries| next_look(interval, &missed, tries).as_millis());
+        assert_eq!(waits.collect::<Vec<_>>(), [250, 500, 1000, 2000, 2000, 2000]);
     }
 
     #[test]

@@ -36,6 +36,10 @@ impl Store for Contended {
         Instances::new()
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
