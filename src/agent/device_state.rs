@@ -106,7 +106,10 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
 pub(super) fn told(instance: &Instance) -> BTreeMap<u32, String> {
     let annotations = instance.metadata.annotations.iter().flatten();
     let told = annotations.filter_map(|(key, digest)| {
-        let index = key.strip_prefix(names::SLOT_CONNECTION_PREFIX)?.parse().ok()?;
+        let index = key
+            .strip_prefix(names::SLOT_CONNECTION_PREFIX)?
+            .parse()
+            .ok()?;
         Some((index, digest.clone()))
     });
     told.collect()

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::{
     agent::{
-        device_state::{DeviceState, device_state},
         connections::given,
+        device_state::{DeviceState, device_state},
         kubelet_records::Look,
         slots::plan::is_listed,
     },

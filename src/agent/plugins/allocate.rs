@@ -305,7 +305,8 @@ impl Allocator {
         let records = self.inputs.records.look(&held, &mut None).await;
         match (records.ok())
             .and_then(Look::trusted)
-            .and_then(|records| records.held()) {
+            .and_then(|records| records.held())
+        {
             Some(listed) => (self.inputs.table.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)

@@ -286,7 +286,10 @@ mod tests {
         assert_eq!(next_look(interval, &Missed::new(), 0).as_secs(), 5);
         assert_eq!(next_look(interval, &missed, 0).as_secs(), 3);
         let waits = (1..7).map(|tries| next_look(interval, &missed, tries).as_millis());
-        assert_eq!(waits.collect::<Vec<_>>(), [250, 500, 1000, 2000, 2000, 2000]);
+        assert_eq!(
+            waits.collect::<Vec<_>>(),
+            [250, 500, 1000, 2000, 2000, 2000]
+        );
     }
 
     #[test]

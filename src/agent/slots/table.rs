@@ -53,7 +53,11 @@ impl SharedTable {
         self.0.send_modify(|slots| {
             slots.settle(&changes, written);
             if written.is_some() {
-                for Exchange { change, connection_digest } in exchanges {
+                for Exchange {
+                    change,
+                    connection_digest,
+                } in exchanges
+                {
                     slots.tell(&change.slot, connection_digest.clone());
                 }
             }

@@ -84,9 +84,7 @@ pub(in crate::agent) async fn run(
             news.mark_unchanged();
             let mut due = due(&table.borrow(), &store.instances().borrow());
             let now = Instant::now();
-            refused.retain(|key, until| {
-                *until > now && due.iter().any(|(due, _)| due == key)
-            });
+            refused.retain(|key, until| *until > now && due.iter().any(|(due, _)| due == key));
             due.retain(|(key, _)| !refused.contains_key(key));
             let is_more = due.len() > PER_ROUND;
             due.truncate(PER_ROUND);

@@ -155,7 +155,9 @@ impl SlotTable {
         self.settle(&adopted, Some(begun));
         for name in &due {
             let slots = self.instances.get_mut(name);
-            slots.into_iter().for_each(|slots| slots.is_confirmed = true);
+            slots
+                .into_iter()
+                .for_each(|slots| slots.is_confirmed = true);
         }
         let (instances, answered) = (&self.instances, &self.answered);
         self.own.held.retain(|slot, _| {
@@ -180,8 +182,7 @@ impl SlotTable {
                 one.env_slots.contains(slot) || one.ids.iter().any(|id| id.slot() == *slot)
             };
             let of_device = |other: &SlotId| other.instance == slot.instance;
-            let is_right =
-                |one: &Use| has_slot(&one) || !one.env_slots.iter().any(of_device);
+            let is_right = |one: &Use| has_slot(&one) || !one.env_slots.iter().any(of_device);
             uses.iter().any(|one| has_id(&one) || has_slot(&one))
                 && !uses.iter().filter(has_id).any(is_right)
         });
@@ -214,7 +215,10 @@ impl SlotTable {
         &'a self,
         shown: impl Fn(&InstanceKey) -> Option<BTreeMap<u32, (SlotOwner, Option<String>)>> + 'a,
     ) -> impl Iterator<Item = (&'a InstanceKey, Vec<Unwritten>)> {
-        let confirmed = self.instances.iter().filter(|(_, slots)| slots.is_confirmed);
+        let confirmed = self
+            .instances
+            .iter()
+            .filter(|(_, slots)| slots.is_confirmed);
         confirmed.filter_map(move |(name, slots)| {
             if !slots.is_own && self.own.of(name).next().is_none() {
                 return None;
@@ -257,4 +261,3 @@ impl SlotTable {
         })
     }
 }
-

@@ -193,7 +193,13 @@ fn what_others_wrote_is_left_alone_and_keeps_its_slot() {
     // Also where a container has the slot: two looks tell that it has two holders.
     table.observe([own(&[(0, "node-b"), (1, "node-b")])]);
     assert!(unwritten(&table, &[(0, "node-b"), (1, "node-b")]).is_empty());
-    assert_eq!(table.adoptions(&[container("cam-1-1", "cam-1-1")]).twice.len(), 1);
+    assert_eq!(
+        table
+            .adoptions(&[container("cam-1-1", "cam-1-1")])
+            .twice
+            .len(),
+        1
+    );
 }
 
 #[test]
