@@ -14,7 +14,7 @@ use crate::{
         instance_name::InstanceKey,
         instance_name::InstanceName,
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Held, Resource},
+        slot_table::{Claim, ClaimError, Held, Resource, SETTLED_AFTER},
     },
 };
 use std::{
@@ -49,6 +49,7 @@ impl Agent {
         is_replayed: bool,
     ) -> Result<Claim, String> {
         let containers = vec![ids.clone()];
+        self.learn().await;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -153,6 +154,21 @@ impl Agent {
                 }
                 Err(e) => return Err(e.to_string()),
             }
+        }
+    }
+
+    /// Implements `agent::plugins::allocate::learn`.
+    async fn learn(&self) {
+        let begun = self.uptime();
+        if begun >= SETTLED_AFTER {
+            return;
+        }
+        let arrivals = self.slots.borrow().arrivals();
+        let Some(records) = self.read().await else {
+            return;
+        };
+        if let Some(all) = records.kept_uses() {
+            (self.slots).send_if_modified(|slots| slots.confirm(all, arrivals, begun));
         }
     }
 

@@ -140,6 +140,13 @@ impl Memory {
 }
 
 impl Agent {
+    pub(super) async fn read(&self) -> Option<KubeletRecords> {
+        let pods = self.node().list_pods(&self.world).await?;
+        let list = pod_resources::listed(pods, &prefixes());
+        let checkpoint = self.checkpoint();
+        Some(KubeletRecords { list, checkpoint })
+    }
+
     /// Implements `agent::kubelet_records::look`.
     pub(super) async fn look(
         &self,
@@ -147,10 +154,7 @@ impl Agent {
         confirmed: &mut Option<Confirmed>,
     ) -> Option<Look> {
         let begun = self.uptime();
-        let pods = self.node().list_pods(&self.world).await?;
-        let list = pod_resources::listed(pods, &prefixes());
-        let checkpoint = self.checkpoint();
-        let records = KubeletRecords { list, checkpoint };
+        let records = self.read().await?;
         let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
         let is_trusted = records.are_whole(&own);
         let records = match is_trusted {

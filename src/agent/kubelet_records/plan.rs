@@ -73,16 +73,13 @@ impl Look {
         self.is_trusted.then_some(self.records)
     }
 
-    /// Returns all that containers have or may have; `None` where a container may have more. The kubelet writes its
-    /// checkpoint with each allocation and keeps it over its restart, so the checkpoint has them all, however old it is
-    /// otherwise. If it is missing, that says nothing, unless the kubelet keeps none at all.
+    /// Returns all that containers have or may have; `None` where a container may have more. If the checkpoint is missing, that
+    /// says nothing, unless the kubelet keeps none at all.
     pub(crate) fn all_uses(&self) -> Option<Vec<Use>> {
-        let is_whole = match self.records.checkpoint {
-            Checkpoint::Read { .. } => true,
-            Checkpoint::Missing => self.is_trusted && self.has_started,
-            Checkpoint::Unreadable(_) => false,
-        };
-        is_whole.then(|| self.records.uses_if(|_| true))
+        match self.records.checkpoint {
+            Checkpoint::Missing if self.is_trusted && self.has_started => Some(self.records.uses()),
+            _ => self.records.kept_uses(),
+        }
     }
 }
 
@@ -183,6 +180,13 @@ impl KubeletRecords {
     pub(crate) fn uses(&self) -> Vec<Use> {
         let is_fresh = self.is_fresh();
         self.uses_if(|is_listed| is_fresh || is_listed)
+    }
+
+    /// Returns all that containers have or may have, if the checkpoint can be read. The kubelet writes it with each allocation
+    /// and keeps it over its restart, so it has them all, however old it is otherwise.
+    pub(crate) fn kept_uses(&self) -> Option<Vec<Use>> {
+        let is_read = matches!(self.checkpoint, Checkpoint::Read { .. });
+        is_read.then(|| self.uses_if(|_| true))
     }
 
     /// Returns the ids on the list, and those of the checkpoint that `is_certain` accepts by whether they are on the list.

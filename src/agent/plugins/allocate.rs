@@ -1,5 +1,11 @@
 //! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
-use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
+use super::{
+    answer::{Found, answers},
+    denied::Denied,
+    former_name,
+    inputs::Inputs,
+    predecessor,
+};
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
@@ -7,13 +13,11 @@ use crate::{
         kubelet_records::Look,
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
-    api::{configuration::Configuration, reason::Reason},
+    api::reason::Reason,
     model::{
-        container_edits::Given,
-        device::Device,
         instance_name::{InstanceKey, InstanceName},
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
+        slot_table::{Claim, ClaimError, Held, Resource},
         typed_names::ConfigurationKey,
     },
     store::About,
@@ -22,7 +26,6 @@ use crate::{
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -49,17 +52,6 @@ enum Start {
     First,
     Replayed,
 }
-
-/// The device of an Instance, and everything else that a container gets.
-struct Found {
-    /// The digest in the name of the Instance.
-    digest: String,
-    device: Device,
-    /// The Configuration, whose properties the container gets, too.
-    configuration: Option<Arc<Configuration>>,
-}
-
-static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
 
 impl Allocator {
     pub(super) fn new(inputs: Inputs, requests: Requests) -> Self {
@@ -118,6 +110,7 @@ impl Allocator {
         start: Start,
     ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
         former_name::check(&self.inputs, resource, &containers).await?;
+        predecessor::learn(&self.inputs).await;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -367,35 +360,6 @@ impl Allocator {
         }
         Ok(found)
     }
-}
-
-/// Returns what each container gets.
-fn answers(
-    claim: &Claim,
-    found: &BTreeMap<InstanceName, Found>,
-) -> Result<Vec<ContainerAllocateResponse>, Denied> {
-    let requests = claim.requests.iter();
-    requests.map(|slots| response(slots, found)).collect()
-}
-
-fn response(
-    slots: &[SlotChange],
-    found: &BTreeMap<InstanceName, Found>,
-) -> Result<ContainerAllocateResponse, Denied> {
-    let mut given = vec![];
-    for slot in slots {
-        let found = found
-            .get(&slot.slot.instance)
-            .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
-        given.push(Given {
-            digest: &found.digest,
-            slot: &slot.slot,
-            device: &found.device,
-            broker_properties: (found.configuration.as_ref())
-                .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
-        });
-    }
-    to_wire(&given)
 }
 
 /// Counts a claim, made or not.

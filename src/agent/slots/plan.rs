@@ -7,7 +7,7 @@ use crate::{
     model::{
         plugin_name::PluginName,
         slot::SlotId,
-        slot_table::{Adoptions, Held, HeldTwice, SlotChange, SlotTable},
+        slot_table::{Adoptions, Held, HeldTwice, SETTLED_AFTER, SlotChange, SlotTable},
     },
     store::{Exchange, Instances},
 };
@@ -19,10 +19,6 @@ pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 /// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
-/// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded: the
-/// kubelet puts a device there as soon as it has the answer of Allocate. A kubelet that has started has ended the containers
-/// of deleted Pods by then, too.
-const SETTLED_AFTER: Duration = Duration::from_secs(30);
 /// The longest time between two tries to claim a slot that a container uses.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -46,6 +42,7 @@ impl Look {
     /// shows in the second. The shorter time is for slots whose Pods have been admitted long ago, and only with a
     /// checkpoint that contains all that the kubelet has in its memory.
     fn min_interval(self, held: &Held) -> Duration {
+        // A kubelet that has started has ended the containers of deleted Pods by then, too.
         let age = self
             .begun
             .saturating_sub(held.answered.max(self.kubelet_since));

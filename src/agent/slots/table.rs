@@ -65,7 +65,7 @@ impl SharedTable {
     }
 
     /// Takes over a look at the kubelet's records: see [`SlotTable::confirm`].
-    pub(super) fn confirm(&self, uses: Vec<Use>, arrivals: u64, begun: Duration) {
+    pub(in crate::agent) fn confirm(&self, uses: Vec<Use>, arrivals: u64, begun: Duration) {
         (self.0).send_if_modified(|slots| slots.confirm(uses, arrivals, begun));
     }
 }

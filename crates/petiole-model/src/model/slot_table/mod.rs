@@ -19,7 +19,7 @@ mod values;
 pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
-pub use own::Unwritten;
+pub use own::{SETTLED_AFTER, Unwritten};
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
 
 use super::{

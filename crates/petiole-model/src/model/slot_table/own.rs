@@ -16,11 +16,14 @@ use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     slot::{SlotId, SlotOwner},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-/// The time for which the slots of an Instance that is gone are remembered at least. What was answered is in the kubelet's
-/// records by then.
-const DEPARTED_FOR: Duration = Duration::from_secs(30);
+/// The time after which a claim that was answered is in the kubelet's records, even on a machine that is overloaded: the
+/// kubelet puts it there as soon as it has the answer of Allocate.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A slot that a container of this node holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,23 +140,29 @@ impl SlotTable {
         self.instances.values().any(|slots| !slots.is_confirmed)
     }
 
-    /// Takes over a look at the kubelet's records that began when the table had had `arrivals` Instances. `uses` are all that
-    /// containers have, or may have by an old checkpoint. Returns whether anything has changed.
+    /// Takes over a look at the kubelet's records that began at the uptime `begun`, when the table had had `arrivals`
+    /// Instances. `uses` are all that containers have, or may have by an old checkpoint. What an earlier life answered may be
+    /// recorded late. Returns whether anything has changed.
     pub fn confirm(&mut self, uses: Vec<Use>, arrivals: u64, begun: Duration) -> bool {
-        let is_due = |slots: &InstanceSlots| !slots.is_confirmed && slots.arrival <= arrivals;
-        let due: Vec<InstanceName> = (self.instances.iter())
-            .filter(|(_, slots)| is_due(slots))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let outdated = self.outdated(&due, &uses);
-        self.settle(&outdated, Some(begun));
-        let mut adopted = match due.is_empty() {
-            true => vec![],
-            false => self.adoptions(&uses).changes,
+        let due = |is_due: fn(&InstanceSlots, Duration) -> bool| -> BTreeSet<InstanceName> {
+            let seen = self.instances.iter();
+            seen.filter(|(_, slots)| slots.arrival <= arrivals && is_due(slots, begun))
+                .map(|(name, _)| name.clone())
+                .collect()
         };
-        adopted.retain(|change| due.contains(&change.slot.instance) && self.is_own(&change.slot));
-        self.settle(&adopted, Some(begun));
-        for name in &due {
+        let unconfirmed = due(|slots, _| !slots.is_confirmed);
+        let unsettled = due(|slots, begun| !slots.is_confirmed || begun < SETTLED_AFTER);
+        let mut changes = self.outdated(&unconfirmed, &uses);
+        self.settle(&changes, Some(begun));
+        if !unsettled.is_empty() {
+            let mut adopted = self.adoptions(&uses).changes;
+            adopted.retain(|change| {
+                unsettled.contains(&change.slot.instance) && self.is_own(&change.slot)
+            });
+            self.settle(&adopted, Some(begun));
+            changes.extend(adopted);
+        }
+        for name in &unconfirmed {
             let slots = self.instances.get_mut(name);
             slots
                 .into_iter()
@@ -163,16 +172,16 @@ impl SlotTable {
         self.own.held.retain(|slot, _| {
             let answered = answered.get(slot).copied().unwrap_or_default();
             instances.contains_key(&slot.instance)
-                || answered + DEPARTED_FOR > begun
+                || answered + SETTLED_AFTER > begun
                 || uses.iter().any(|one| one.may_be_of(&slot.instance))
         });
         self.own.uses = Some(uses);
-        !due.is_empty()
+        !unconfirmed.is_empty() || !changes.is_empty()
     }
 
     /// Returns the releases of slots whose owners an Instance said when it arrived, and the kubelet says otherwise: an earlier
     /// life gave the slot or the id to another container after it had written the Instance.
-    fn outdated(&self, due: &[InstanceName], uses: &[Use]) -> Vec<SlotChange> {
+    fn outdated(&self, due: &BTreeSet<InstanceName>, uses: &[Use]) -> Vec<SlotChange> {
         let held = self.held().into_iter();
         let held = held.filter(|held| due.contains(&held.slot.instance) && self.is_own(&held.slot));
         let outdated = held.filter(|held| {

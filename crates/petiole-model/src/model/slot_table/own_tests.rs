@@ -111,6 +111,18 @@ fn what_the_kubelet_says_counts_more_than_what_the_earlier_life_wrote_last() {
 }
 
 #[test]
+fn what_an_earlier_life_answered_and_the_kubelet_recorded_late_is_held() {
+    for (second, is_held) in [(29, true), (31, false)] {
+        let mut table = looked(&[], &[]);
+        let late = vec![container("cam-7", "cam-1-1")];
+        let begun = Duration::from_secs(second);
+        assert_eq!(table.confirm(late, table.arrivals(), begun), is_held);
+        let claimed = claim(&mut table, &instance("cam-1"), "cam-1-1");
+        assert_eq!(claimed.is_err(), is_held, "{second}");
+    }
+}
+
+#[test]
 fn a_refusal_that_passes_makes_no_slot_unhealthy() {
     let table = started(&[]);
     let list = table.instance_list(&"cam-1".into());
