@@ -36,6 +36,8 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
         configuration: "camera".into(),
         capacity: CAPACITY,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: usage(&instance_name(n)),
     };
     (0..count).map(slots).collect()

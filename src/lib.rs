@@ -24,7 +24,7 @@
 //!  │ Allocate
 //!  ▼
 //! model::slot_table                    selects the slots, all or none                                          pure
-//!  │ agent::slots                      writes the claim: deviceUsage of the Instance
+//!  │ agent::slots                      remembers the claim if one node has the device, and writes deviceUsage then; else before
 //!  ▼
 //! model::container_edits               environment, mounts, device nodes, CDI names of the container            pure
 //! ```

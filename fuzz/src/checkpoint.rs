@@ -67,6 +67,8 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
         configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: BTreeMap::new(),
     })
 }

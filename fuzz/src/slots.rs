@@ -242,6 +242,8 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
         configuration: CONFIGURATIONS[n / 3].into(),
         capacity: u32::from(input.below(5)),
         is_offered: input.below(4) > 0,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: usage(input, INSTANCES[n]),
     };
     present.map(instance).collect()

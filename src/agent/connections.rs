@@ -4,7 +4,11 @@
 //! container. A digest of the answer shows later whether it is still valid. The digest of a slot is in an annotation of its
 //! Instance. Agents remember the digests as well, because an Instance that was deleted and created again has none. The
 //! annotation of a broker ([`names::BROKER_CONNECTION`]) has the same digest.
-use crate::api::{instance::Instance, names};
+use crate::{
+    api::names,
+    model::{instance_name::InstanceKey, slot::SlotId, slot_table::SlotTable},
+    store::Instances,
+};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -14,7 +18,7 @@ use std::{
 const MAX_IDS: usize = 10_000;
 
 /// A digest of how a device is reached.
-pub(super) type ConnectionDigest = String;
+pub(crate) type ConnectionDigest = String;
 
 /// The digests that this agent has given, by the id of the slot in the kubelet's words.
 #[derive(Debug, Default)]
@@ -43,8 +47,19 @@ impl Connections {
     }
 }
 
-/// Returns the digest that the container with this slot was given, by the Instance.
-pub(super) fn given(instance: &Instance, index: u32) -> Option<&ConnectionDigest> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&names::connection_annotation(index))
+/// Returns the digest that the container with this slot was given: by the table where it remembers the slot, and else by the
+/// Instance.
+pub(crate) fn given(
+    table: &SlotTable,
+    instances: &Instances,
+    key: &InstanceKey,
+    slot: &SlotId,
+) -> Option<ConnectionDigest> {
+    if table.is_own(slot) {
+        return table.told(slot).cloned();
+    }
+    let annotations = instances.get(key)?.metadata.annotations.as_ref()?;
+    annotations
+        .get(&names::connection_annotation(slot.index))
+        .cloned()
 }

@@ -9,6 +9,7 @@ use crate::{
         slot_table::{ObservedSlots, Precedence},
     },
 };
+use std::collections::BTreeMap;
 
 /// The state of an Instance's device on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 }
 
 /// Returns the slots of an Instance whose Configuration this node uses, for the table of this node's slots. The caller
-/// sets `precedence.is_stray` for other Instances.
+/// sets `precedence.is_stray` for other Instances, and clears `is_own` if the store is the memory.
 pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str) -> ObservedSlots {
     let created = instance.metadata.creation_timestamp.as_ref();
     ObservedSlots {
@@ -95,6 +96,21 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
         configuration: instance.spec.configuration_name.clone(),
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
         is_offered: instance.spec.names_node(node),
+        is_own: !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node),
+        told: told(instance),
         usage: instance.spec.device_usage.clone(),
     }
+}
+
+/// Returns the digests of the connections that the containers with the slots of an Instance were given.
+pub(super) fn told(instance: &Instance) -> BTreeMap<u32, String> {
+    let annotations = instance.metadata.annotations.iter().flatten();
+    let told = annotations.filter_map(|(key, digest)| {
+        let index = key
+            .strip_prefix(names::SLOT_CONNECTION_PREFIX)?
+            .parse()
+            .ok()?;
+        Some((index, digest.clone()))
+    });
+    told.collect()
 }

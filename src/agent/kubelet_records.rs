@@ -23,7 +23,7 @@ use crate::{
 };
 use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
-pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Unreadable};
+pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -70,7 +70,7 @@ pub(super) struct RecordsReader {
 }
 
 impl RecordsReader {
-    /// Looks at both records; `None` if they cannot be trusted yet. `held` are the slots of this node.
+    /// Looks at both records, and decides whether they can be trusted. `held` are the slots of this node.
     ///
     /// A kubelet lists nothing for a while after its start, although containers run, and as long as it cannot reach the API
     /// server. A list is complete once it contains the agent's own Pod. An agent without a Pod trusts the checkpoint, which
@@ -80,7 +80,7 @@ impl RecordsReader {
         &self,
         held: &[Held],
         confirmed: &mut Option<Confirmed>,
-    ) -> anyhow::Result<Option<KubeletRecords>> {
+    ) -> anyhow::Result<Look> {
         let begun = self.clock.uptime();
         let records = self.read().await?;
         let is_trusted = match &self.settings.own_pod {
@@ -88,11 +88,15 @@ impl RecordsReader {
             // A checkpoint that cannot be read releases nothing.
             None => records.checkpoint != Checkpoint::Missing || self.has_started(),
         };
-        if !is_trusted {
-            return Ok(None);
-        }
-        let at = Look { held, begun };
-        Ok(Some(self.freshened(records, at, confirmed).await))
+        let records = match is_trusted {
+            true => (self.freshened(records, Begin { held, begun }, confirmed)).await,
+            false => records,
+        };
+        Ok(Look {
+            is_trusted,
+            has_started: self.has_started(),
+            records,
+        })
     }
 
     /// Returns whether the kubelet has been running for `kubelet_startup_grace`.
@@ -117,7 +121,7 @@ impl RecordsReader {
     pub(super) async fn read_fresh(&self) -> anyhow::Result<KubeletRecords> {
         let begun = self.clock.uptime();
         let records = self.read().await?;
-        let at = Look { held: &[], begun };
+        let at = Begin { held: &[], begun };
         Ok(self.freshened(records, at, &mut None).await)
     }
 
@@ -125,7 +129,7 @@ impl RecordsReader {
     async fn freshened(
         &self,
         mut records: KubeletRecords,
-        Look { held, begun }: Look<'_>,
+        Begin { held, begun }: Begin<'_>,
         confirmed: &mut Option<Confirmed>,
     ) -> KubeletRecords {
         let doubts = records.doubts(held);
@@ -161,8 +165,8 @@ impl RecordsReader {
     }
 }
 
-/// A look at the records.
-struct Look<'a> {
+/// The begin of a look at the records.
+struct Begin<'a> {
     /// The slots that this node holds.
     held: &'a [Held],
     /// The uptime at which the look began.

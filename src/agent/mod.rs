@@ -14,7 +14,7 @@
 mod brokers;
 mod capacity;
 mod configurations;
-mod connections;
+pub(crate) mod connections;
 pub(crate) mod device_state;
 pub(crate) mod instances;
 mod known_devices;
@@ -234,6 +234,11 @@ impl Agent {
             table: self.table.clone(),
         };
         tasks.spawn("slots", |stop| slots::run(slots, requested, stop));
+        if self.store.is_remote() {
+            let (store, table) = (self.store.clone(), self.table.clone());
+            let node = self.settings.node_name.clone();
+            tasks.spawn("usage", |stop| slots::usage::run(store, table, node, stop));
+        }
         let inputs = slots::reclaim::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,

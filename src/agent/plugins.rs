@@ -8,6 +8,7 @@ mod leftovers;
 mod list_turns;
 mod pace;
 pub(crate) mod plan;
+mod predecessor;
 mod registrar;
 mod runner;
 mod server;
@@ -174,8 +175,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Takes over what has changed. What is marked as seen is read after that, so that nothing that changes meanwhile is
-    /// missed.
+    /// Takes over what has changed. It is read after it is marked as seen, so that nothing is missed.
     fn take_over(&mut self, watched: &mut Watched) {
         let is_unobserved = self.inputs.table.borrow().has_unobserved();
         let is_validated = watched.validated.borrow_and_update().has_changed();
@@ -232,6 +232,7 @@ impl Plugins {
                     let mut observed = observed_slots(key, now, node);
                     observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
                     observed.capacity = observed.capacity.min(limit);
+                    observed.is_own &= self.inputs.store.is_remote();
                     observed
                 }),
                 gone,

@@ -1,5 +1,8 @@
 //! Claims and releases the slots of this node, one after another.
 //!
+//! Slots of a device that this node alone has are given out by the [`table`], which remembers them; [`usage`] writes them to
+//! their Instances after that. Slots of a shared device are claimed by guarded writes.
+//!
 //! Allocate calls send claims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
 //! sends releases, and claims of slots that are in use already; [`plan`] decides which. All requests are served by one task,
 //! so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any more is undone.
@@ -7,6 +10,7 @@ pub(crate) mod plan;
 pub(super) mod reclaim;
 mod request;
 mod table;
+pub(crate) mod usage;
 
 pub(super) use request::{ClaimRequest, Refusal, Request, Requests};
 pub(super) use table::SharedTable;
@@ -195,10 +199,10 @@ fn undo_late<'a>(
     rest: BoxFuture<'a, Result<(), StoreError>>,
     undo: Vec<Exchange>,
 ) -> impl Future<Output = ()> + use<'a> {
-    let changes: Vec<SlotChange> = claim.changes().cloned().collect();
+    let written = without_connections(claim.changes().cloned().collect());
     async move {
         timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
-        slots.table.settle(&changes, None);
+        slots.table.settle(&written, None);
         write_each(slots, undo, "claim undone").await;
     }
 }
@@ -246,10 +250,8 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
                 to: change.from.clone(),
                 ..change.clone()
             };
-            let before = instances.get(&change.key);
-            let connection_digest = before
-                .and_then(|instance| connections::given(instance, change.slot.index))
-                .cloned();
+            let connection_digest =
+                connections::given(&slots.table.borrow(), &instances, &change.key, &change.slot);
             undo.push(Exchange {
                 change: back,
                 connection_digest,
@@ -274,27 +276,36 @@ enum Written<'a> {
 async fn write<'a>(slots: &'a Slots, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
     slots.table.begin(&changes);
-    let mut exchange = slots.store.exchange(exchanges);
+    let (_, others) = plan::remembered(exchanges.clone(), &slots.table.borrow());
+    let mut exchange = match others.is_empty() {
+        true => async { Ok(()) }.boxed(),
+        false => slots.store.exchange(others),
+    };
     let Ok(written) = timeout(WRITE_TIMEOUT, &mut exchange).await else {
         return Written::Late(exchange);
     };
     let answered = written.is_ok().then(|| slots.clock.uptime());
-    slots.table.settle(&changes, answered);
+    slots.table.settle(&exchanges, answered);
     match written {
         Ok(()) => Written::Done,
         Err(error) => Written::Refused(error),
     }
 }
 
-/// Writes each change whose slot still has the owner `from`, all concurrently. The slots are marked as being written when
-/// this function is called, not when its future is polled.
+/// Writes each change whose slot still has the owner `from`, all concurrently. Slots that the table remembers are changed, and
+/// the others marked as being written, when this function is called, not when its future is polled.
 fn write_each<'a>(
     slots: &'a Slots,
     exchanges: Vec<Exchange>,
     what: &'static str,
 ) -> impl Future<Output = ()> + use<'a> {
     let instances = slots.store.instances().borrow().clone();
-    let exchanges = plan::still_written(exchanges, &instances);
+    let (own, others) = plan::remembered(exchanges, &slots.table.borrow());
+    for exchange in &own {
+        info!(slot = %exchange.change.slot, "{what}");
+    }
+    slots.table.settle(&own, Some(slots.clock.uptime()));
+    let exchanges = plan::still_written(others, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     slots.table.begin(&changes);
     let writes = exchanges
@@ -304,9 +315,8 @@ fn write_each<'a>(
 }
 
 async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
-    let change = exchange.change.clone();
-    let slot = &change.slot;
-    let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![exchange])).await;
+    let slot = &exchange.change.slot;
+    let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![exchange.clone()])).await;
     match &written {
         Ok(Ok(())) => info!(%slot, "{what}"),
         // Another owner has the slot, or the Instance is gone: there is nothing left to write.
@@ -319,7 +329,7 @@ async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
         }
     }
     let done = matches!(written, Ok(Ok(()))).then(|| slots.clock.uptime());
-    slots.table.settle(std::slice::from_ref(&change), done);
+    slots.table.settle(std::slice::from_ref(&exchange), done);
 }
 
 #[cfg(test)]

@@ -83,6 +83,8 @@ mod tests {
             configuration: "cam".into(),
             capacity,
             is_offered: true,
+            is_own: false,
+            told: BTreeMap::new(),
             usage: usage
                 .iter()
                 .map(|&(id, owner)| (id.to_owned(), owner.to_owned()))

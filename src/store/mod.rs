@@ -68,6 +68,10 @@ pub trait Store: Send + Sync {
     /// before [`Self::run`], after which the store may forget them.
     fn earlier(&self) -> Instances;
 
+    /// Returns whether writes may take long or fail, so that the slots of devices that this node alone has are given out from
+    /// its memory, and written after that.
+    fn is_remote(&self) -> bool;
+
     /// Changes the owners of slots: all of an Instance's or none. The connection digest of a claim is stored with the
     /// slot.
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;

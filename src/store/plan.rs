@@ -62,22 +62,6 @@ pub(crate) fn exchanged(
     Ok(instance)
 }
 
-/// Returns `instance` with new owners for its slots, whoever the present owners are.
-pub(crate) fn forced<'a>(
-    instance: &Instance,
-    exchanges: impl IntoIterator<Item = &'a Exchange>,
-) -> Instance {
-    let mut instance = instance.clone();
-    for Exchange {
-        change,
-        connection_digest,
-    } in exchanges
-    {
-        write(&mut instance, change, connection_digest.as_ref());
-    }
-    instance
-}
-
 fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option<&String>) {
     let id = change.slot.to_string();
     let annotation = names::connection_annotation(change.slot.index);

@@ -131,6 +131,32 @@ test_agents_restart_and_nothing_is_felt() {
   nothing_was_lost
 }
 
+# Of a device that this node alone has: its kubelet alone gives out its slots.
+test_a_container_gets_a_device_of_its_node_while_the_api_server_is_away() {
+  clean
+  echoes lamps 1
+  within 20 "each node has a lamp" has_instances lamps 2
+  local instance
+  instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[] | select(.spec.configurationName == "lamps" and .spec.nodes == ["node-1"]) | .metadata.name')
+  within 20 "node-1 offers its lamp" has_entry node-1 "$instance"
+  within 20 "and any lamp" has_entry node-1 lamps
+  cluster apiserver stop
+  within 10 "Allocate gives out the slot" allocates node-1 "$instance" "$instance-0"
+  note "Allocate without the API server -> answered: $TOOK s"
+  ! allocates node-1 lamps lamps-0 || fail "the only slot has two holders"
+  # Nobody runs with it, so it is released as ever.
+  cluster apiserver start
+  within 90 "agents are ready" agents_are_ready
+  within 60 "the slot is free again" allocates node-1 lamps lamps-0
+}
+
+allocates() { # NODE PLUGIN ID
+  local socket
+  socket=$(plugin_sockets "$1" | grep -E "^$2-[0-9]{10}\.sock") || return 1
+  cluster on "$1" grpcurl -plaintext -unix -max-time 5 -d "{\"containerRequests\": [{\"devicesIDs\": [\"$3\"]}]}" \
+    "/var/lib/kubelet/device-plugins/$socket" v1beta1.DevicePlugin/Allocate | jq -e '.containerResponses[0].envs.AKRI_SLOT'
+}
+
 another_agent() { # NODE OLD
   local now
   now=$(agent_pid "$1") && [ "$now" != "$2" ]

@@ -18,6 +18,7 @@ use crate::{
         instances::plan::{self as instances, Absences},
         kubelet_records::plan::Entry,
         plugins::plan as plugins,
+        slots::usage,
         values::{Offered, Slot},
     },
     api::instance::Instance,
@@ -30,7 +31,7 @@ use crate::{
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable, Touched, Use},
     },
-    store::{Configurations, Instances},
+    store::{Configurations, Instances, StoreError},
 };
 use std::{
     cell::RefCell,
@@ -42,6 +43,9 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 const FOREVER: Duration = Duration::from_secs(1_000_000);
+const GATHER: u64 = 250;
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(5);
 
 pub(super) struct Agent {
     pub(super) world: Rc<World>,
@@ -90,7 +94,7 @@ impl Agent {
         machine.spawn(process, agent.store.clone().follow_instances());
         machine.spawn(process, agent.store.clone().begin_without_server());
         machine.spawn(process, agent.store.clone().keep_mirror());
-        machine.spawn(process, agent.store.clone().keep_making_up());
+        machine.spawn(process, agent.clone().keep_usage());
         machine.spawn(process, agent.store.clone().follow_own());
         machine.spawn(process, agent.store.clone().keep_own());
         machine.spawn(process, agent.clone().discover());
@@ -197,6 +201,36 @@ impl Agent {
             };
             if !is_over {
                 self.machine().sleep(5).await;
+            }
+        }
+    }
+
+    /// Runs the loop of `agent::slots::usage`.
+    async fn keep_usage(self: Rc<Self>) {
+        let mut slots = self.slots.subscribe();
+        let mut published = self.store.instances.subscribe();
+        let mut again = FOREVER;
+        loop {
+            let changed = Box::pin(async {
+                tokio::select! {
+                    biased;
+                    _ = slots.changed() => {}
+                    _ = published.changed() => {}
+                }
+            });
+            self.machine().timeout(again, changed).await;
+            self.machine().sleep(GATHER).await;
+            slots.mark_unchanged();
+            published.mark_unchanged();
+            let due = usage::due(&self.slots.borrow(), &self.store.instances.borrow());
+            again = FOREVER;
+            for (_, exchanges) in due {
+                let write = Box::pin(self.store.exchange(exchanges));
+                let written = self.machine().timeout(WRITE_TIMEOUT, write).await;
+                if matches!(written, None | Some(Err(StoreError::Unavailable(_)))) {
+                    again = RETRY;
+                    break;
+                }
             }
         }
     }

@@ -1,18 +1,20 @@
 //! Answers Allocate and PreStartContainer: the steps of `agent::plugins::allocate`, in its order.
 use super::{
     agent::Agent,
-    slots_task::{ClaimRequest, Request, connection_digest_of},
+    slots_task::{ClaimRequest, Request},
 };
 use crate::{
     agent::{
+        connections::given,
         device_state::{DeviceState, device_state},
+        kubelet_records::Look,
         slots::plan::is_listed,
     },
     model::{
         instance_name::InstanceKey,
         instance_name::InstanceName,
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Held, Resource},
+        slot_table::{Claim, ClaimError, Held, Resource, SETTLED_AFTER},
     },
 };
 use std::{
@@ -47,6 +49,7 @@ impl Agent {
         is_replayed: bool,
     ) -> Result<Claim, String> {
         let containers = vec![ids.clone()];
+        self.learn().await;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -112,10 +115,9 @@ impl Agent {
 
     fn has_connection(&self, held: &Held, digests: &Seen) -> bool {
         let instances = self.store.instances.borrow().clone();
-        let instance = instances.get(&held.key);
         let now = digests.get(&held.slot.instance);
-        match instance.and_then(|instance| connection_digest_of(instance, held.slot.index)) {
-            Some(connection_digest) => now == Some(connection_digest),
+        match given(&self.slots.borrow(), &instances, &held.key, &held.slot) {
+            Some(connection_digest) => now == Some(&connection_digest),
             None => now.is_none_or(|now| !self.has_other_connection(&held.id(), now)),
         }
     }
@@ -139,7 +141,7 @@ impl Agent {
             let planned = (slots.borrow_and_update()).plan_claim(resource, containers, &gone);
             match planned {
                 Ok(claim) => return Ok((gone, claim)),
-                Err(ClaimError::Busy { .. }) => {
+                Err(ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. }) => {
                     slots.changed().await.map_err(|e| e.to_string())?;
                 }
                 Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
@@ -155,11 +157,27 @@ impl Agent {
         }
     }
 
+    /// Implements `agent::plugins::allocate::learn`.
+    async fn learn(&self) {
+        let begun = self.uptime();
+        if begun >= SETTLED_AFTER {
+            return;
+        }
+        let arrivals = self.slots.borrow().arrivals();
+        let Some(records) = self.read().await else {
+            return;
+        };
+        if let Some(all) = records.kept_uses() {
+            (self.slots).send_if_modified(|slots| slots.confirm(all, arrivals, begun));
+        }
+    }
+
     /// Implements `agent::plugins::allocate::gone`.
     async fn not_held(&self) -> BTreeSet<SlotId> {
         let begun = self.uptime();
         let held = self.slots.borrow().held();
         let records = self.look(&held, &mut None).await;
+        let records = records.and_then(Look::trusted);
         let Some(listed) = records.and_then(|records| records.held()) else {
             return BTreeSet::new();
         };

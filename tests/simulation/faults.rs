@@ -24,6 +24,7 @@ const STEPS: &[(u64, Step)] = &[
     (3, device_moves),
     (6, cut_link),
     (7, restart_agent),
+    (8, lose_agent_with_a_claim),
     (5, restart_kubelet),
     (4, replace_controller),
     (2, lose_power),
@@ -80,8 +81,11 @@ fn later(world: &Rc<World>, millis: u64, what: impl FnOnce(&Rc<World>) + 'static
 }
 
 fn create_pod(world: &Rc<World>) {
+    create_pod_on(world, some_node(world));
+}
+
+fn create_pod_on(world: &Rc<World>, at: usize) {
     let machine = &world.machine;
-    let at = some_node(world);
     if world.node_state(&world.nodes[at].name).is_none() {
         return;
     }
@@ -222,6 +226,31 @@ fn cut_link(world: &Rc<World>) {
             world.nodes[at].link(world, true);
         });
     }
+}
+
+/// Several Pods want devices of a node, whose agent ends between its answer and what it writes of that.
+fn lose_agent_with_a_claim(world: &Rc<World>) {
+    let at = some_node(world);
+    world.nodes[at].is_doomed.set(true);
+    for _ in 0..5 {
+        let wait = world.machine.between(0, 3_000);
+        later(world, wait, move |world| create_pod_on(world, at));
+    }
+}
+
+/// Ends an agent in a moment, and starts another at once.
+pub(super) fn lose_agent(world: &Rc<World>, at: usize) {
+    let wait = world.machine.between(1, 240);
+    later(world, wait, move |world| {
+        world.note(|| format!("FAULT: the agent of {} is lost", world.nodes[at].name));
+        world.nodes[at].stop_agent(world);
+        let wait = world.machine.between(1, 400);
+        later(world, wait, move |world| {
+            if world.nodes[at].is_powered.get() {
+                world.nodes[at].start_agent(world, at);
+            }
+        });
+    });
 }
 
 fn restart_agent(world: &Rc<World>) {

@@ -10,7 +10,7 @@
 //! At rest, when everything works again and nothing happens:
 //! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
-//!   exist only if their slots are held. No write is pending.
+//!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
 use super::{World, brokers, devices::Thing};
 use crate::{
@@ -254,12 +254,6 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
     }
     things(world, &instances, &mut faults);
     brokers::at_rest(world, &instances, &mut faults);
-    for node in &world.nodes {
-        let agent = node.agent.borrow();
-        if agent.as_ref().is_some_and(|agent| agent.store.is_pending()) {
-            faults.push(format!("at rest {} puts a write off", node.name));
-        }
-    }
     faults
 }
 

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     agent::{
-        kubelet_records::plan::{At, Checkpoint, Confirmed, KubeletRecords, entry, resent},
+        kubelet_records::plan::{At, Checkpoint, Confirmed, KubeletRecords, Look, entry, resent},
         pod_resources,
-        slots::plan::{Look, Missed, Retries, due_claims, next_look, releases},
+        slots::plan::{self as slots, Missed, Retries, due_claims, next_look, releases},
     },
     model::{
         container_edits::SLOT_VARIABLE,
@@ -40,6 +40,7 @@ struct Memory {
     missed: Missed,
     asked: Retries,
     confirmed: Option<Confirmed>,
+    unconfirmed: u32,
     kubelet_since: Duration,
 }
 
@@ -66,7 +67,11 @@ pub(super) async fn run(agent: Rc<Agent>) {
             let slots = slots.borrow_and_update();
             (slots.held(), slots.arrivals())
         };
-        match agent.look(&held, &mut memory.confirmed).await {
+        let look = agent.look(&held, &mut memory.confirmed).await;
+        if let Some(all) = look.as_ref().and_then(Look::all_uses) {
+            (agent.slots).send_if_modified(|slots| slots.confirm(all, arrivals, begun));
+        }
+        match look.and_then(Look::trusted) {
             Some(records) => {
                 for request in memory.decide(&agent, &records, begun) {
                     agent.requests.send(request).ok();
@@ -79,7 +84,11 @@ pub(super) async fn run(agent: Rc<Agent>) {
         }
         let arrival = Box::pin(slots.wait_for(|slots| slots.arrivals() != arrivals));
         let machine = agent.machine();
-        let wait = next_look(BETWEEN_LOOKS, &memory.missed);
+        memory.unconfirmed = match agent.slots.borrow().has_unconfirmed() {
+            true => memory.unconfirmed + 1,
+            false => 0,
+        };
+        let wait = next_look(BETWEEN_LOOKS, &memory.missed, memory.unconfirmed);
         if machine.timeout(wait, arrival).await.is_some() {
             machine.sleep(millis(BETWEEN_LOOKS / AFTER_ARRIVAL)).await;
         }
@@ -92,7 +101,7 @@ fn millis(time: Duration) -> u64 {
 
 impl Memory {
     fn decide(&mut self, agent: &Agent, records: &KubeletRecords, begun: Duration) -> Vec<Request> {
-        let look = Look {
+        let look = slots::Look {
             begun,
             interval: BETWEEN_LOOKS,
             is_fresh: records.is_fresh(),
@@ -131,22 +140,32 @@ impl Memory {
 }
 
 impl Agent {
+    pub(super) async fn read(&self) -> Option<KubeletRecords> {
+        let pods = self.node().list_pods(&self.world).await?;
+        let list = pod_resources::listed(pods, &prefixes());
+        let checkpoint = self.checkpoint();
+        Some(KubeletRecords { list, checkpoint })
+    }
+
     /// Implements `agent::kubelet_records::look`.
     pub(super) async fn look(
         &self,
         held: &[Held],
         confirmed: &mut Option<Confirmed>,
-    ) -> Option<KubeletRecords> {
+    ) -> Option<Look> {
         let begun = self.uptime();
-        let pods = self.node().list_pods(&self.world).await?;
-        let list = pod_resources::listed(pods, &prefixes());
-        let checkpoint = self.checkpoint();
-        let records = KubeletRecords { list, checkpoint };
+        let records = self.read().await?;
         let own = ObjectKey::new("default", format!("agent-{}", self.node().name));
-        if !records.are_whole(&own) {
-            return None;
-        }
-        Some(self.freshened(records, (held, begun), confirmed).await)
+        let is_trusted = records.are_whole(&own);
+        let records = match is_trusted {
+            true => self.freshened(records, (held, begun), confirmed).await,
+            false => records,
+        };
+        Some(Look {
+            records,
+            is_trusted,
+            has_started: false,
+        })
     }
 
     fn set_uses(&self, now: Option<Vec<Use>>) {

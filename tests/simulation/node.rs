@@ -43,6 +43,8 @@ pub(super) struct Node {
     pub(super) kubelet_socket: watch::Sender<u64>,
     pub(super) kubelet: RefCell<Option<Kubelet>>,
     pub(super) agent: RefCell<Option<Rc<Agent>>>,
+    /// True if its agent ends right after its next answer of Allocate.
+    pub(super) is_doomed: Cell<bool>,
     /// The time at which the last list of an agent reaches the kubelet. Lists arrive in order.
     last_list: Cell<u64>,
     /// The time of the last start, stop, cut, join or registration on the node.
@@ -68,6 +70,7 @@ impl Node {
             kubelet_socket: watch::Sender::new(0),
             kubelet: RefCell::default(),
             agent: RefCell::default(),
+            is_doomed: Cell::new(false),
             last_list: Cell::new(0),
             disturbed: Cell::new(0),
             not_ready_since: Cell::new(0),
@@ -242,7 +245,11 @@ impl Node {
     ) -> Result<Vec<SlotId>, String> {
         let (resource, ids) = (resource(name), ids.into_iter().collect());
         self.call(world, async move |agent: &Agent| {
-            agent.allocate(&resource, ids).await
+            let answer = agent.allocate(&resource, ids).await;
+            if answer.is_ok() && agent.node().is_doomed.take() {
+                super::faults::lose_agent(&agent.world, agent.at);
+            }
+            answer
         })
         .await
     }

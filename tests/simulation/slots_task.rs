@@ -4,8 +4,8 @@
 //! owners are meanwhile.
 use super::agent::Agent;
 use crate::{
-    agent::slots::plan::{still_free, still_unused, still_written},
-    api::{instance::Instance, names},
+    agent::connections::given,
+    agent::slots::plan::{remembered, still_free, still_unused, still_written},
     model::{
         instance_name::InstanceName,
         slot::SlotId,
@@ -184,21 +184,15 @@ fn prepared(agent: &Agent, request: &ClaimRequest) -> Result<Prepared, String> {
                 to: change.from.clone(),
                 ..change.clone()
             };
-            let before = instances.get(&change.key);
             let connection_digest =
-                before.and_then(|instance| connection_digest_of(instance, change.slot.index));
+                given(&agent.slots.borrow(), &instances, &change.key, &change.slot);
             undo.push(Exchange {
                 change: back,
-                connection_digest: connection_digest.cloned(),
+                connection_digest,
             });
         }
     }
     Ok((claim, exchanges, undo))
-}
-
-pub(super) fn connection_digest_of(instance: &Instance, index: u32) -> Option<&String> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(&names::connection_annotation(index))
 }
 
 type Write = Pin<Box<dyn Future<Output = Result<(), StoreError>>>>;
@@ -213,15 +207,19 @@ async fn write(agent: &Rc<Agent>, claim: &Claim, exchanges: Vec<Exchange>) -> Wr
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
     agent.slots.send_modify(|slots| slots.begin(&changes));
     let store = agent.store.clone();
-    let mut exchange: Write = Box::pin(async move { store.exchange(exchanges).await });
+    let (_, others) = remembered(exchanges.clone(), &agent.slots.borrow());
+    let mut exchange: Write = Box::pin(async move {
+        match others.is_empty() {
+            true => Ok(()),
+            false => store.exchange(others).await,
+        }
+    });
     let written = agent.machine().timeout(WRITE_TIMEOUT, &mut exchange).await;
     let Some(written) = written else {
         return Written::Late(exchange);
     };
     let answered = written.is_ok().then(|| agent.uptime());
-    agent
-        .slots
-        .send_modify(|slots| slots.settle(&changes, answered));
+    settle(agent, &exchanges, answered);
     match written {
         Ok(()) => Written::Done,
         Err(error) => Written::Refused(error),
@@ -230,13 +228,25 @@ async fn write(agent: &Rc<Agent>, claim: &Claim, exchanges: Vec<Exchange>) -> Wr
 
 fn write_back(agent: &Rc<Agent>, exchanges: Vec<Exchange>) -> Beside {
     let instances = agent.store.instances.borrow().clone();
-    let exchanges = still_written(exchanges, &instances);
+    let (own, others) = remembered(exchanges, &agent.slots.borrow());
+    settle(agent, &own, Some(agent.uptime()));
+    let exchanges = still_written(others, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     agent.slots.send_modify(|slots| slots.begin(&changes));
     let agent = agent.clone();
     Box::pin(async move {
         join_all(exchanges.into_iter().map(|e| give_back(&agent, e))).await;
     })
+}
+
+fn settle(agent: &Agent, exchanges: &[Exchange], written: Option<Duration>) {
+    let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
+    agent.slots.send_modify(|slots| {
+        slots.settle(&changes, written);
+        for exchange in exchanges.iter().filter(|_| written.is_some()) {
+            slots.tell(&exchange.change.slot, exchange.connection_digest.clone());
+        }
+    });
 }
 
 async fn give_back(agent: &Rc<Agent>, exchange: Exchange) {

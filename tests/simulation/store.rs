@@ -20,7 +20,7 @@ use crate::{
             plan,
             view::{self, Known},
         },
-        plan::{exchanged, forced},
+        plan::exchanged,
     },
 };
 use futures::future::join_all;
@@ -36,7 +36,6 @@ use std::{
 use tokio::sync::watch;
 
 const TRIES: usize = 4;
-const LOCAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_LIST: u64 = 2_000;
 const BETWEEN_WRITES: u64 = 100;
 const LOOK_DELAY: u64 = 2_000;
@@ -55,7 +54,6 @@ pub(super) struct Store {
     /// Instances.
     pub(super) validated: watch::Sender<Option<(Arc<ValidatedConfigurations>, bool)>>,
     is_listed: watch::Sender<bool>,
-    postponed: watch::Sender<()>,
     /// The reports of the agent. The next field has its object from the watch.
     reports: watch::Sender<BTreeMap<ConfigurationKey, Report>>,
     own: watch::Sender<Option<Option<Arc<NodeDevices>>>>,
@@ -65,23 +63,17 @@ type Made<T> = Result<T, StoreError>;
 
 impl Store {
     pub(super) fn new(node: &str, client: Client, mirror: Mirror) -> Self {
-        let earlier = mirror.borrow().clone();
         Self {
             node: node.to_owned(),
-            known: RefCell::new(Known::new(node, earlier)),
+            known: RefCell::new(Known::new(node)),
             client,
             mirror,
             instances: watch::Sender::default(),
             validated: watch::Sender::default(),
             is_listed: watch::Sender::new(false),
-            postponed: watch::Sender::default(),
             reports: watch::Sender::default(),
             own: watch::Sender::default(),
         }
-    }
-
-    pub(super) fn is_pending(&self) -> bool {
-        self.known.borrow().is_pending()
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
@@ -143,31 +135,6 @@ impl Store {
             self.publish();
         };
         follow(self.client.clone(), |server| &server.instances, selects, on).await;
-    }
-
-    /// Writes the pending exchanges: after each event, and again after a failure.
-    pub(super) async fn keep_making_up(self: Rc<Self>) {
-        let mut instances = self.instances.subscribe();
-        let mut postponed = self.postponed.subscribe();
-        let (first, last) = (Duration::from_millis(500), Duration::from_secs(10));
-        let mut backoff = Backoff::new(first, last);
-        loop {
-            if self.flush_pending().await {
-                backoff.reset();
-            }
-            let wait = match self.is_pending() {
-                true => backoff.next_wait(),
-                false => Duration::from_secs(1_000_000),
-            };
-            let changed = Box::pin(async {
-                tokio::select! {
-                    biased;
-                    _ = instances.changed() => {}
-                    _ = postponed.changed() => {}
-                }
-            });
-            self.client.world.machine.timeout(wait, changed).await;
-        }
     }
 
     /// Implements `store::kubernetes::own::follow`.
@@ -302,82 +269,11 @@ impl Store {
     }
 
     async fn exchange_of(&self, key: &InstanceKey, exchanges: Vec<&Exchange>) -> Made<()> {
-        let instance = self.stored(key)?;
-        if instance.spec.shared || instance.spec.nodes != [self.node.as_str()] {
-            return self.exchange_stored(key, &exchanges, &[]).await;
-        }
-        let pending = self.change(|known| known.pending_of(key));
-        let write = Box::pin(self.exchange_stored(key, &exchanges, &pending));
-        match self
-            .client
-            .world
-            .machine
-            .timeout(LOCAL_WRITE_TIMEOUT, write)
-            .await
-        {
-            Some(Ok(())) => {
-                self.change(|known| known.flushed(key, &pending));
-                Ok(())
-            }
-            Some(Err(StoreError::Unavailable(_))) | None => self.postpone(key, &exchanges),
-            Some(Err(StoreError::Refused(_))) if !pending.is_empty() => {
-                self.change(|known| known.flushed(key, &pending));
-                self.exchange_stored(key, &exchanges, &[]).await
-            }
-            Some(Err(error)) => Err(error),
-        }
-    }
-
-    fn postpone(&self, key: &InstanceKey, exchanges: &[&Exchange]) -> Made<()> {
-        let pending = self.change(|known| known.pending_of(key));
-        exchanged(&forced(&*self.stored(key)?, &pending), exchanges)?;
-        self.change(|known| known.postpone(key, exchanges));
-        self.postponed.send_replace(());
-        Ok(())
-    }
-
-    async fn exchange_stored(
-        &self,
-        key: &InstanceKey,
-        exchanges: &[&Exchange],
-        pending: &[Exchange],
-    ) -> Made<()> {
-        let is_superseded =
-            |old: &&Exchange| (exchanges.iter()).any(|new| new.change.slot == old.change.slot);
-        let all: Vec<&Exchange> = (pending.iter().filter(|old| !is_superseded(old)))
-            .chain(exchanges.iter().copied())
-            .collect();
         let patch = |instance: &Instance| {
-            exchanged(&forced(instance, pending), exchanges)?;
-            Ok(plan::exchange(instance, &all))
+            exchanged(instance, &exchanges)?;
+            Ok(plan::exchange(instance, &exchanges))
         };
         self.patch(key, patch).await.map(drop)
-    }
-
-    async fn flush_pending(&self) -> bool {
-        let pending = self.change(|known| known.pending());
-        if pending.is_empty() {
-            return true;
-        }
-        let writes = pending
-            .iter()
-            .map(|(key, exchanges)| self.flush_one(key, exchanges));
-        let written = join_all(writes).await;
-        self.publish();
-        written.into_iter().all(|is_done| is_done)
-    }
-
-    async fn flush_one(&self, key: &InstanceKey, exchanges: &[Exchange]) -> bool {
-        let all: Vec<&Exchange> = exchanges.iter().collect();
-        let patch = |instance: &Instance| Ok(plan::exchange(instance, &all));
-        match self.patch(key, patch).await {
-            Ok(_) | Err(StoreError::Refused(_)) => {
-                self.change(|known| known.flushed(key, exchanges));
-            }
-            Err(StoreError::Gone(_)) => self.change(|known| known.deleted(key)),
-            Err(_) => return false,
-        }
-        true
     }
 
     async fn patch(

@@ -55,6 +55,10 @@ impl Store for WatchedStore {
         self.inner.warn(object, reason, note);
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
     fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let outcome = self.inner.exchange(changes).await;

@@ -3,7 +3,7 @@
 use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
 
 /// The reasons for which a claim is refused.
-pub(super) const REFUSALS: [&str; 16] = [
+pub(super) const REFUSALS: [&str; 17] = [
     "beyond_capacity",
     "busy",
     "device_changed",
@@ -19,6 +19,7 @@ pub(super) const REFUSALS: [&str; 16] = [
     "timeout",
     "too_large",
     "twice",
+    "unconfirmed",
     "unknown_slot",
 ];
 

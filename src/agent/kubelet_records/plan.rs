@@ -57,6 +57,32 @@ pub(crate) struct KubeletRecords {
     pub(crate) checkpoint: Checkpoint,
 }
 
+/// Both records, and whether they can be trusted.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) records: KubeletRecords,
+    /// True if the list has the Pods that run.
+    pub(crate) is_trusted: bool,
+    /// True if the kubelet has been running for long enough to list what runs.
+    pub(crate) has_started: bool,
+}
+
+impl Look {
+    /// Returns the records, if a slot that they miss may be released.
+    pub(crate) fn trusted(self) -> Option<KubeletRecords> {
+        self.is_trusted.then_some(self.records)
+    }
+
+    /// Returns all that containers have or may have; `None` where a container may have more. If the checkpoint is missing, that
+    /// says nothing, unless the kubelet keeps none at all.
+    pub(crate) fn all_uses(&self) -> Option<Vec<Use>> {
+        match self.records.checkpoint {
+            Checkpoint::Missing if self.is_trusted && self.has_started => Some(self.records.uses()),
+            _ => self.records.kept_uses(),
+        }
+    }
+}
+
 /// A look whose checkpoint was fresh. As long as no Pod has gone since, no entry can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Confirmed {
@@ -152,13 +178,26 @@ impl KubeletRecords {
 
     /// Returns the ids that containers certainly hold, with the slots that their environment names.
     pub(crate) fn uses(&self) -> Vec<Use> {
-        let (none, is_fresh) = (BTreeSet::new(), self.is_fresh());
+        let is_fresh = self.is_fresh();
+        self.uses_if(|is_listed| is_fresh || is_listed)
+    }
+
+    /// Returns all that containers have or may have, if the checkpoint can be read. The kubelet writes it with each allocation
+    /// and keeps it over its restart, so it has them all, however old it is otherwise.
+    pub(crate) fn kept_uses(&self) -> Option<Vec<Use>> {
+        let is_read = matches!(self.checkpoint, Checkpoint::Read { .. });
+        is_read.then(|| self.uses_if(|_| true))
+    }
+
+    /// Returns the ids on the list, and those of the checkpoint that `is_certain` accepts by whether they are on the list.
+    fn uses_if(&self, is_certain: impl Fn(bool) -> bool) -> Vec<Use> {
+        let none = BTreeSet::new();
         let mut unkept = self.list.by_resource.clone();
         let mut uses = vec![];
         for entry in self.entries() {
             let listed = unkept.get_mut(&entry.resource);
-            let is_certain =
-                |id: &&String| is_fresh || listed.as_ref().is_some_and(|all| all.contains(*id));
+            let is_listed = |id: &String| listed.as_ref().is_some_and(|all| all.contains(id));
+            let is_certain = |id: &&String| is_certain(is_listed(id));
             let ids: BTreeSet<String> = entry.ids.iter().filter(is_certain).cloned().collect();
             if let Some(listed) = listed {
                 listed.retain(|id| !ids.contains(id));

@@ -1,18 +1,23 @@
 //! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
-use super::{answer::to_wire, denied::Denied, former_name, inputs::Inputs};
+use super::{
+    answer::{Found, answers},
+    denied::Denied,
+    former_name,
+    inputs::Inputs,
+    predecessor,
+};
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
         device_state::{DeviceState, device_state, why_gone},
+        kubelet_records::Look,
         slots::{ClaimRequest, Request, Requests, plan::is_listed},
     },
-    api::{configuration::Configuration, reason::Reason},
+    api::reason::Reason,
     model::{
-        container_edits::Given,
-        device::Device,
         instance_name::{InstanceKey, InstanceName},
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Held, Resource, SlotChange},
+        slot_table::{Claim, ClaimError, Held, Resource},
         typed_names::ConfigurationKey,
     },
     store::About,
@@ -21,16 +26,19 @@ use crate::{
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout, timeout_at},
+};
 use tonic::Status;
 use tracing::{info, warn};
 
 /// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for which a call waits for a device that was adopted and not seen yet. It leaves time for the claim.
+/// The time for which a call waits for a device that was adopted and not seen yet, and for a slot that nobody knows yet whether
+/// it is free. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
     inputs: Inputs,
@@ -44,17 +52,6 @@ enum Start {
     First,
     Replayed,
 }
-
-/// The device of an Instance, and everything else that a container gets.
-struct Found {
-    /// The digest in the name of the Instance.
-    digest: String,
-    device: Device,
-    /// The Configuration, whose properties the container gets, too.
-    configuration: Option<Arc<Configuration>>,
-}
-
-static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
 
 impl Allocator {
     pub(super) fn new(inputs: Inputs, requests: Requests) -> Self {
@@ -113,6 +110,7 @@ impl Allocator {
         start: Start,
     ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
         former_name::check(&self.inputs, resource, &containers).await?;
+        predecessor::learn(&self.inputs).await;
         let (gone, expected) = self.expected(resource, &containers).await?;
         let keys = expected
             .changes()
@@ -221,9 +219,12 @@ impl Allocator {
         found: &BTreeMap<InstanceName, Found>,
     ) -> Result<(), Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
-        let instance = instances.get(&held.key);
-        let given =
-            instance.and_then(|instance| connections::given(instance, held.slot.index).cloned());
+        let given = connections::given(
+            &self.inputs.table.borrow(),
+            &instances,
+            &held.key,
+            &held.slot,
+        );
         let now = found
             .get(&held.slot.instance)
             .map(|found| found.device.connection_digest());
@@ -263,15 +264,19 @@ impl Allocator {
     ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
         let mut slots = self.inputs.table.subscribe();
         let mut gone = BTreeSet::new();
+        let until = Instant::now() + SEEN_TIMEOUT;
         loop {
             let planned = slots
                 .borrow_and_update()
                 .plan_claim(resource, containers, &gone);
             match planned {
                 Ok(claim) => return Ok((gone, claim)),
-                // Just being released, say: it is free or taken in a moment.
-                Err(ClaimError::Busy { .. }) => {
-                    slots.changed().await.map_err(|_| Denied::stopping())?;
+                // Just being released, say, or the agent has just started: in a moment it is known who has it.
+                Err(e @ (ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })) => {
+                    match timeout_at(until, slots.changed()).await {
+                        Ok(changed) => changed.map_err(|_| Denied::stopping())?,
+                        Err(_) => return Err(Denied::claim(&e.into())),
+                    }
                 }
                 Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
                     gone = self.gone().await;
@@ -291,7 +296,10 @@ impl Allocator {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
         let records = self.inputs.records.look(&held, &mut None).await;
-        match records.ok().flatten().and_then(|records| records.held()) {
+        match (records.ok())
+            .and_then(Look::trusted)
+            .and_then(|records| records.held())
+        {
             Some(listed) => (self.inputs.table.borrow().held().into_iter())
                 .filter(|held| held.answered <= begun && !is_listed(held, &listed))
                 .map(|held| held.slot)
@@ -352,35 +360,6 @@ impl Allocator {
         }
         Ok(found)
     }
-}
-
-/// Returns what each container gets.
-fn answers(
-    claim: &Claim,
-    found: &BTreeMap<InstanceName, Found>,
-) -> Result<Vec<ContainerAllocateResponse>, Denied> {
-    let requests = claim.requests.iter();
-    requests.map(|slots| response(slots, found)).collect()
-}
-
-fn response(
-    slots: &[SlotChange],
-    found: &BTreeMap<InstanceName, Found>,
-) -> Result<ContainerAllocateResponse, Denied> {
-    let mut given = vec![];
-    for slot in slots {
-        let found = found
-            .get(&slot.slot.instance)
-            .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
-        given.push(Given {
-            digest: &found.digest,
-            slot: &slot.slot,
-            device: &found.device,
-            broker_properties: (found.configuration.as_ref())
-                .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
-        });
-    }
-    to_wire(&given)
 }
 
 /// Counts a claim, made or not.

@@ -1,17 +1,63 @@
 //! Converts what a container gets to the kubelet's format. Pure.
 use super::denied::Denied;
-use crate::model::{
-    budget::text_bytes,
-    container_edits::{ContainerEdits, Given},
-    limits,
+use crate::{
+    api::configuration::Configuration,
+    model::{
+        budget::text_bytes,
+        container_edits::{ContainerEdits, Given},
+        device::Device,
+        instance_name::InstanceName,
+        limits,
+        slot_table::{Claim, SlotChange},
+    },
 };
 use petiole_kubelet_api::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount};
 use prost::Message as _;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The device of an Instance, and everything else that a container gets.
+pub(super) struct Found {
+    /// The digest in the name of the Instance.
+    pub(super) digest: String,
+    pub(super) device: Device,
+    /// The Configuration, whose properties the container gets, too.
+    pub(super) configuration: Option<Arc<Configuration>>,
+}
+
+static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
+
+/// Returns what each container gets.
+pub(super) fn answers(
+    claim: &Claim,
+    found: &BTreeMap<InstanceName, Found>,
+) -> Result<Vec<ContainerAllocateResponse>, Denied> {
+    let requests = claim.requests.iter();
+    requests.map(|slots| response(slots, found)).collect()
+}
+
+fn response(
+    slots: &[SlotChange],
+    found: &BTreeMap<InstanceName, Found>,
+) -> Result<ContainerAllocateResponse, Denied> {
+    let mut given = vec![];
+    for slot in slots {
+        let found = found
+            .get(&slot.slot.instance)
+            .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
+        given.push(Given {
+            digest: &found.digest,
+            slot: &slot.slot,
+            device: &found.device,
+            broker_properties: (found.configuration.as_ref())
+                .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
+        });
+    }
+    to_wire(&given)
+}
 
 /// Returns the answer for a container with these devices. The kubelet keeps it in its checkpoint as long as the container
 /// lives, so it is bounded.
-pub(super) fn to_wire(devices: &[Given<'_>]) -> Result<ContainerAllocateResponse, Denied> {
+fn to_wire(devices: &[Given<'_>]) -> Result<ContainerAllocateResponse, Denied> {
     let bytes = |given: &Given<'_>| {
         text_bytes(&given.device.properties) + text_bytes(given.broker_properties)
     };
@@ -59,7 +105,7 @@ fn wire(edits: ContainerEdits) -> ContainerAllocateResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{device::Device, slot::SlotId};
+    use crate::model::slot::SlotId;
 
     #[test]
     fn a_container_with_more_than_the_kubelet_is_to_keep_is_refused() {

@@ -7,7 +7,7 @@ use crate::{
     model::{
         plugin_name::PluginName,
         slot::SlotId,
-        slot_table::{Adoptions, Held, HeldTwice, SlotChange, SlotTable},
+        slot_table::{Adoptions, Held, HeldTwice, SETTLED_AFTER, SlotChange, SlotTable},
     },
     store::{Exchange, Instances},
 };
@@ -19,10 +19,6 @@ pub(crate) type Missed = BTreeMap<SlotId, Duration>;
 /// The uptime of the next try and the number of tries so far, for each slot that could not be claimed.
 pub(crate) type Retries = BTreeMap<SlotId, (Duration, u32)>;
 
-/// The time after which a claim that was answered is in the kubelet's memory, even on a machine that is overloaded: the
-/// kubelet puts a device there as soon as it has the answer of Allocate. A kubelet that has started has ended the containers
-/// of deleted Pods by then, too.
-const SETTLED_AFTER: Duration = Duration::from_secs(30);
 /// The longest time between two tries to claim a slot that a container uses.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -46,6 +42,7 @@ impl Look {
     /// shows in the second. The shorter time is for slots whose Pods have been admitted long ago, and only with a
     /// checkpoint that contains all that the kubelet has in its memory.
     fn min_interval(self, held: &Held) -> Duration {
+        // A kubelet that has started has ended the containers of deleted Pods by then, too.
         let age = self
             .begun
             .saturating_sub(held.answered.max(self.kubelet_since));
@@ -61,11 +58,17 @@ fn follow_up(interval: Duration) -> Duration {
     interval * 3 / 10
 }
 
-/// Returns the wait for the next look: shorter while a slot was missed once.
-pub(crate) fn next_look(interval: Duration, missed: &Missed) -> Duration {
-    match missed.is_empty() {
+/// Returns the wait for the next look: shorter while a slot was missed once, and while slots wait to be confirmed, which
+/// the last `unconfirmed` looks could not do: then it grows up to less than an Allocate call waits.
+pub(crate) fn next_look(interval: Duration, missed: &Missed, unconfirmed: u32) -> Duration {
+    let (first, longest) = (interval / 40, interval / 5);
+    let calm = match missed.is_empty() {
         true => interval / 2,
         false => follow_up(interval),
+    };
+    match unconfirmed.checked_sub(1) {
+        None => calm,
+        Some(tries) => (first * 2_u32.saturating_pow(tries.min(16))).min(longest),
     }
 }
 
@@ -160,6 +163,19 @@ pub(crate) fn still_unused(
 pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec<SlotChange> {
     changes.retain(|change| table.is_free(&change.slot));
     changes
+}
+
+/// Divides exchanges into those of slots that the table remembers, as far as they have the owner `from`, and the others.
+pub(crate) fn remembered(
+    exchanges: Vec<Exchange>,
+    table: &SlotTable,
+) -> (Vec<Exchange>, Vec<Exchange>) {
+    let (mut own, others): (Vec<_>, Vec<_>) =
+        (exchanges.into_iter()).partition(|exchange| table.is_own(&exchange.change.slot));
+    own.retain(|Exchange { change, .. }| {
+        table.settled_owner(&change.slot) == Ok(change.from.as_ref())
+    });
+    (own, others)
 }
 
 /// Returns the exchanges of slots that have the owner `from` in the Instance. With another owner the claim was never
@@ -264,8 +280,13 @@ mod tests {
     fn a_slot_that_was_missed_once_makes_the_next_look_come_sooner() {
         let interval = at(0).interval;
         let missed = Missed::from([(by_instance(0).slot, Duration::ZERO)]);
-        assert_eq!(next_look(interval, &Missed::new()).as_secs(), 5);
-        assert_eq!(next_look(interval, &missed).as_secs(), 3);
+        assert_eq!(next_look(interval, &Missed::new(), 0).as_secs(), 5);
+        assert_eq!(next_look(interval, &missed, 0).as_secs(), 3);
+        let waits = (1..7).map(|tries| next_look(interval, &missed, tries).as_millis());
+        assert_eq!(
+            waits.collect::<Vec<_>>(),
+            [250, 500, 1000, 2000, 2000, 2000]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::{
-        kubelet_records::{Checkpoint, Confirmed, KubeletRecords, RecordsReader},
+        kubelet_records::{self as records, Checkpoint, Confirmed, RecordsReader},
         settings::{Clock, Settings},
         values::{KubeletSocket, ValidatedConfigurations},
     },
@@ -54,6 +54,8 @@ struct Memory {
     twice: Vec<HeldTwice>,
     /// The ids that the last fresh checkpoint confirmed.
     confirmed: Option<Confirmed>,
+    /// The number of looks since slots wait to be confirmed.
+    unconfirmed: u32,
     /// The uptime at which the kubelet was first seen.
     kubelet_since: Duration,
     /// The error of the checkpoint, if it could not be read.
@@ -90,19 +92,25 @@ pub(in crate::agent) async fn run(
                 (slots.held(), slots.arrivals())
             };
             match inputs.records.look(&held, &mut memory.confirmed).await {
-                Ok(Some(records)) => {
-                    for request in memory.decide(&inputs, &records, &uses, begun) {
+                Ok(look) => {
+                    if let Some(all) = look.all_uses() {
+                        inputs.table.confirm(all, arrivals, begun);
+                    }
+                    for request in memory.decide(&inputs, look, &uses, begun) {
                         (requests.send(request).await).map_err(|_| ChannelClosed)?;
                     }
                 }
-                Ok(None) => memory.distrust(&uses),
                 Err(e) => {
                     debug!("the kubelet's records cannot be read, no slot is released: {e:#}");
                     memory.distrust(&uses);
                 }
             }
             // A new Instance may be that of a device that a container has.
-            let wait = next_look(interval, &memory.missed);
+            memory.unconfirmed = match inputs.table.borrow().has_unconfirmed() {
+                true => memory.unconfirmed + 1,
+                false => 0,
+            };
+            let wait = next_look(interval, &memory.missed, memory.unconfirmed);
             if arrives_before_look(&mut slots, arrivals, wait).await? {
                 sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
             }
@@ -149,10 +157,14 @@ impl Memory {
     fn decide(
         &mut self,
         inputs: &Inputs,
-        records: &KubeletRecords,
+        look: records::Look,
         published: &watch::Sender<Uses>,
         begun: Duration,
     ) -> Vec<Request> {
+        let Some(records) = look.trusted() else {
+            self.distrust(published);
+            return vec![];
+        };
         let look = Look {
             begun,
             interval: inputs.settings.look_interval,

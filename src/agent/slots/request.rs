@@ -74,6 +74,7 @@ impl Refusal {
             Self::Slot(ClaimError::SameDevice { .. }) => "same_device",
             Self::Slot(ClaimError::Twice { .. }) => "twice",
             Self::Slot(ClaimError::Busy { .. }) => "busy",
+            Self::Slot(ClaimError::Unconfirmed { .. }) => "unconfirmed",
             Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
             Self::Store(StoreError::Gone(_)) => "device_gone",
             Self::Store(StoreError::Refused(_) | StoreError::Unavailable(_)) => "store",
@@ -85,7 +86,7 @@ impl Refusal {
     /// Returns whether the same call may succeed a little later.
     pub(in crate::agent) fn is_passing(&self) -> bool {
         match self {
-            Self::Slot(ClaimError::Busy { .. })
+            Self::Slot(ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })
             | Self::Store(
                 StoreError::SlotTaken { .. } | StoreError::Gone(_) | StoreError::Unavailable(_),
             )

@@ -2,7 +2,10 @@
 //!
 //! Only [`super::run`] claims and releases slots: the methods for that are private to the folder `slots`. The plugins pass
 //! on the Instances that have changed, and all tasks read.
-use crate::model::slot_table::{SlotChange, SlotTable, Touched};
+use crate::{
+    model::slot_table::{SlotChange, SlotTable, Touched, Use},
+    store::Exchange,
+};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -45,7 +48,24 @@ impl SharedTable {
     }
 
     /// Ends what [`Self::begin`] began. `written` is the uptime at which the write was answered; `None` if it failed.
-    pub(super) fn settle(&self, changes: &[SlotChange], written: Option<Duration>) {
-        self.0.send_modify(|slots| slots.settle(changes, written));
+    pub(super) fn settle(&self, exchanges: &[Exchange], written: Option<Duration>) {
+        let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
+        self.0.send_modify(|slots| {
+            slots.settle(&changes, written);
+            if written.is_some() {
+                for Exchange {
+                    change,
+                    connection_digest,
+                } in exchanges
+                {
+                    slots.tell(&change.slot, connection_digest.clone());
+                }
+            }
+        });
+    }
+
+    /// Takes over a look at the kubelet's records: see [`SlotTable::confirm`].
+    pub(in crate::agent) fn confirm(&self, uses: Vec<Use>, arrivals: u64, begun: Duration) {
+        (self.0).send_if_modified(|slots| slots.confirm(uses, arrivals, begun));
     }
 }

@@ -36,6 +36,10 @@ impl Store for Contended {
         Instances::new()
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
@@ -71,6 +75,8 @@ fn observed_with(owner: &str) -> ObservedSlots {
         configuration: "cam".into(),
         capacity: PREFERRED + 1,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: BTreeMap::from([(format!("cam-1-{PREFERRED}"), owner.to_owned())]),
     }
 }

@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// The shortest time between two writes during continuous changes, because flash memory wears out.
 const BETWEEN_WRITES: Duration = Duration::from_secs(2);
 /// The time between two writes of which the second only says which slots other nodes hold. A node without the API server
-/// claims slots of devices that no other node sees, so it does not need them soon.
+/// gives out the slots of devices that no other node sees, so it does not need them soon.
 const OTHERS_WAIT: Duration = Duration::from_secs(60);
 
 /// The files `<state>/mirror/{instances,configurations}.json`, and what they contained when the agent started.

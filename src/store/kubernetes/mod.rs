@@ -6,8 +6,7 @@
 //!              └── answers of the API server <── slots: one guarded patch for each Instance
 //! ```
 //! An agent watches the Configurations and those Instances that carry its node's label. A write is in its sets as
-//! soon as the server has answered. With a mirror on the disk the agent can begin without the server. Slots of devices
-//! that only this node sees are also exchanged without the server, and written when it is back.
+//! soon as the server has answered. With a mirror on the disk the agent can begin without the server.
 mod exchanges;
 mod mirror;
 mod own;
@@ -85,8 +84,6 @@ struct Inner {
     /// The reports of all Configurations; `None` until the agent has reported. An agent without Configurations reports, too:
     /// its object says that it runs.
     reports: watch::Sender<Option<BTreeMap<ConfigurationKey, Report>>>,
-    /// A channel that changes whenever a write is deferred.
-    postponed: watch::Sender<()>,
 }
 
 impl KubernetesStore {
@@ -95,7 +92,7 @@ impl KubernetesStore {
         let (events, writer) = events::events(client.clone(), "petiole-agent", &settings.node_name);
         let mirror = Mirror::open(&settings.state)?;
         let inner = Inner {
-            known: Mutex::new(Known::new(&settings.node_name, mirror.earlier().instances)),
+            known: Mutex::new(Known::new(&settings.node_name)),
             mirror,
             client,
             events,
@@ -105,7 +102,6 @@ impl KubernetesStore {
             watched: watch::Sender::default(),
             listed: watch::Sender::default(),
             reports: watch::Sender::default(),
-            postponed: watch::Sender::default(),
             settings,
         };
         Ok(Self {
@@ -130,6 +126,10 @@ impl Store for KubernetesStore {
 
     fn earlier(&self) -> Instances {
         self.inner.mirror.earlier().instances
+    }
+
+    fn is_remote(&self) -> bool {
+        true
     }
 
     fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -4,12 +4,8 @@
 //! field owners that would outlive a node, and does not fail because of a concurrent change by another node.
 use crate::{
     api::{instance::Instance, names},
-    model::{
-        patch::{add, remove, test, with_map},
-        slot::{SlotId, SlotOwner},
-        slot_table::SlotChange,
-    },
-    store::{Exchange, instance_key},
+    model::patch::{add, remove, test, with_map},
+    store::Exchange,
 };
 use json_patch::Patch;
 use serde_json::json;
@@ -59,41 +55,6 @@ pub(crate) fn exchange(instance: &Instance, exchanges: &[&Exchange]) -> Patch {
         }
     }
     Patch(patch)
-}
-
-/// Returns the slots of a device of this node alone that an earlier run claimed and could not write. A slot that it has
-/// released since is released again when no container holds it.
-pub(crate) fn unwritten(earlier: &Instance, now: &Instance, node: &str) -> Vec<Exchange> {
-    let is_own = !now.spec.shared && now.spec.nodes == [node];
-    if !is_own || now.metadata.uid != earlier.metadata.uid {
-        return vec![];
-    }
-    let exchange = |(slot, usage): (&String, &String)| {
-        let owner = SlotOwner::from_usage(usage).ok()??;
-        let is_free = (now.spec.device_usage.get(slot)).is_none_or(String::is_empty);
-        if owner.node() != node || !is_free {
-            return None;
-        }
-        let slot: SlotId = slot.parse().ok()?;
-        let annotations = earlier.metadata.annotations.as_ref();
-        let connection_digest =
-            annotations.and_then(|a| a.get(&names::connection_annotation(slot.index)));
-        Some(Exchange {
-            connection_digest: connection_digest.cloned(),
-            change: SlotChange {
-                key: instance_key(&now.metadata),
-                slot,
-                from: None,
-                to: Some(owner),
-            },
-        })
-    };
-    earlier
-        .spec
-        .device_usage
-        .iter()
-        .filter_map(exchange)
-        .collect()
 }
 
 #[cfg(test)]

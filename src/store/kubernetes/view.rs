@@ -1,10 +1,9 @@
-//! Holds the Instances of this node: from the watch, from this node's last writes, and from writes that are still
-//! pending. Pure.
-use super::plan::{has_left, unwritten};
+//! Holds the Instances of this node: from the watch, and from this node's last writes. Pure.
+use super::plan::has_left;
 use crate::{
     api::instance::Instance,
-    model::{instance_name::InstanceKey, slot::SlotId},
-    store::{Exchange, Instances, instance_key, news::is_same_for, plan::forced},
+    model::instance_name::InstanceKey,
+    store::{Instances, instance_key, news::is_same_for},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -40,12 +39,8 @@ pub(crate) struct Known {
     /// The versions at which Instances left the watch, with their uids. An answer to an earlier request may still
     /// arrive, and no event would correct it.
     left: BTreeMap<u64, String>,
-    /// Slots of devices of this node alone that were exchanged while the API server was unreachable, in order.
-    pending: BTreeMap<InstanceKey, BTreeMap<SlotId, Exchange>>,
-    /// The name of this node. The next field has the Instances of an earlier run that were not compared with a list
-    /// yet.
+    /// The name of this node.
     node: String,
-    earlier: Instances,
     /// True if more changed since the last publication than which slots other nodes hold.
     has_news: bool,
     /// True if a list has arrived, or the Instances of an earlier run are used instead.
@@ -60,11 +55,9 @@ struct Deletion {
 }
 
 impl Known {
-    /// Creates the state with the Instances of an earlier run, whose pending writes are still to be written.
-    pub(crate) fn new(node: &str, earlier: Instances) -> Self {
+    pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            earlier,
             ..Self::default()
         }
     }
@@ -109,8 +102,7 @@ impl Known {
                 let instance = slim(*instance);
                 let key = instance_key(&instance.metadata);
                 // Two copies of all Instances would be most of an agent's memory.
-                let known = self.instances.get(&key).or_else(|| self.earlier.get(&key));
-                let instance = match known {
+                let instance = match self.instances.get(&key) {
                     Some(known) if **known == instance => known.clone(),
                     _ => Arc::new(instance),
                 };
@@ -155,21 +147,6 @@ impl Known {
             deletion.lists += u8::from(is_covered);
             deletion.lists < LISTS_WAITED_FOR
         });
-        let earlier = std::mem::take(&mut self.earlier);
-        for (key, earlier) in earlier {
-            if !is_listed(&key) {
-                self.earlier.insert(key, earlier);
-            } else if let Some(now) = self.instances.get(&key) {
-                let unwritten = unwritten(&earlier, now, &self.node);
-                let pending = self.pending.entry(key).or_default();
-                for exchange in unwritten {
-                    pending
-                        .entry(exchange.change.slot.clone())
-                        .or_insert(exchange);
-                }
-            }
-        }
-        self.pending.retain(|_, pending| !pending.is_empty());
     }
 
     /// Records a write with the server's answer. No watch reports an Instance that this node has left: the event of
@@ -205,7 +182,6 @@ impl Known {
         for listing in self.listing.values_mut() {
             listing.remove(key);
         }
-        self.pending.remove(key);
     }
 
     fn note_deletion(&mut self, key: &InstanceKey, instance: &Instance) {
@@ -257,44 +233,6 @@ impl Known {
         };
         if self.instances.get(&key).is_some_and(is_it) {
             self.instances.remove(&key);
-            self.pending.remove(&key);
-            self.has_news = true;
-        }
-    }
-
-    /// Records exchanges that could not be written.
-    pub(crate) fn postpone(&mut self, key: &InstanceKey, exchanges: &[&Exchange]) {
-        let pending = self.pending.entry(key.clone()).or_default();
-        for exchange in exchanges {
-            pending.insert(exchange.change.slot.clone(), Exchange::clone(exchange));
-        }
-        self.has_news = true;
-    }
-
-    /// Returns the exchanges of an Instance that are not written yet.
-    pub(crate) fn pending_of(&self, key: &InstanceKey) -> Vec<Exchange> {
-        let pending = self.pending.get(key).into_iter().flatten();
-        pending.map(|(_, exchange)| exchange.clone()).collect()
-    }
-
-    pub(crate) fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    pub(crate) fn pending(&self) -> Vec<(InstanceKey, Vec<Exchange>)> {
-        let pending = self.pending.iter();
-        pending
-            .map(|(key, all)| (key.clone(), all.values().cloned().collect()))
-            .collect()
-    }
-
-    /// Removes exchanges from the pending ones after they were written. Later ones stay.
-    pub(crate) fn flushed(&mut self, key: &InstanceKey, written: &[Exchange]) {
-        if let Some(pending) = self.pending.get_mut(key) {
-            pending.retain(|_, exchange| !written.contains(exchange));
-            if pending.is_empty() {
-                self.pending.remove(key);
-            }
             self.has_news = true;
         }
     }
@@ -304,19 +242,13 @@ impl Known {
         self.instances.get(key).cloned()
     }
 
-    /// Returns all Instances as this node sees them: without those being deleted, and with pending exchanges applied.
+    /// Returns all Instances as this node sees them: without those being deleted.
     pub(crate) fn published(&self) -> Instances {
         let is_there = |instance: &Arc<Instance>| instance.metadata.deletion_timestamp.is_none();
-        let mut all: Instances = (self.instances.iter())
+        (self.instances.iter())
             .filter(|(_, instance)| is_there(instance))
             .map(|(key, instance)| (key.clone(), instance.clone()))
-            .collect();
-        for (key, pending) in &self.pending {
-            if let Some(instance) = all.get_mut(key) {
-                *instance = Arc::new(forced(instance, pending.values()));
-            }
-        }
-        all
+            .collect()
     }
 }
 

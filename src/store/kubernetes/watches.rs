@@ -9,7 +9,6 @@ use crate::{
         instance::{Instance, InstanceSpec},
         names,
     },
-    backoff::Backoff,
     cluster::watch::{self as objects, Bounded, Objects, Read, apis},
     model::{budget::Room, limits, typed_names::ConfigurationName},
     store::{Configurations, instance_key},
@@ -21,16 +20,13 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// A Configuration as agents read it.
 type ForAgents = Bounded<Configuration, true>;
 
-/// The wait between two attempts at pending writes.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(10);
 /// The shortest time between two publications of events of which the second only says which slots other nodes hold. A
 /// publication costs in proportion to all Instances, and in a large cluster nearly all changes are such.
 const BETWEEN_OTHERS: Duration = Duration::from_millis(100);
@@ -51,42 +47,25 @@ impl Inner {
                 Box::pin(events.map(move |batch| (namespace.clone(), batch)))
             });
         let mut streams = select_all(streams);
-        let mut postponed = self.postponed.subscribe();
-        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut published = Instant::now();
         let mut due: Option<Instant> = None;
         loop {
-            // If the watch was never interrupted, no event says that the server accepts writes again.
-            let wait = match self.change(|known| known.is_pending()) {
-                true => backoff.next_wait(),
-                false => Duration::MAX,
-            };
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
-                () = sleep(wait) => {}
-                changed = postponed.changed() => {
-                    changed?;
-                    continue; // the first try was just now
-                }
                 () = sleep_until(due.unwrap_or(published)), if due.is_some() => {
                     self.publish();
                     (published, due) = (Instant::now(), None);
-                    continue;
                 }
                 batch = streams.next() => {
                     let Some((namespace, batch)) = batch else { return Ok(()) };
                     self.take(&namespace, batch);
-                    // A write of what is pending may take long.
-                    if self.change(|known| known.has_news() || known.is_pending()) {
+                    if self.change(|known| known.has_news()) {
                         self.publish();
                         (published, due) = (Instant::now(), None);
                     } else {
                         due = Some(published + BETWEEN_OTHERS);
                     }
                 }
-            }
-            if self.flush_pending().await {
-                backoff.reset();
             }
         }
     }

@@ -182,3 +182,43 @@ fn what_is_in_doubt_for_the_first_time_is_not_confirmed() {
     let second = Confirmed::by(&began, &[], Duration::from_secs(2), Some(&first));
     assert!(second.still_holds(&began, &doubts, at(3)));
 }
+
+/// Returns a look with this checkpoint, of a kubelet that lists no Pod.
+fn looked(checkpoint: Checkpoint, is_trusted: bool, has_started: bool) -> Look {
+    Look {
+        records: KubeletRecords {
+            list: PodList::default(),
+            checkpoint,
+        },
+        is_trusted,
+        has_started,
+    }
+}
+
+#[test]
+fn a_checkpoint_that_can_be_read_has_all_that_containers_may_have_and_one_that_cannot_says_nothing()
+{
+    // A kubelet that has started lists nothing, and keeps its checkpoint; an init container is in no list.
+    let KubeletRecords { checkpoint, .. } = records(&[], false);
+    let look = looked(checkpoint, false, false);
+    let all = look.all_uses().unwrap();
+    let all: Vec<String> = all
+        .iter()
+        .flat_map(|one| &one.ids)
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(all, ["cam-3b4293-0", "cam-4"]);
+    assert!(look.records.uses().is_empty(), "none is certain");
+
+    let unreadable = || Checkpoint::Unreadable(Unreadable("cut".to_owned()));
+    for (checkpoint, is_trusted, has_started, expected) in [
+        (unreadable(), true, true, None),
+        (Checkpoint::Missing, true, false, None),
+        (Checkpoint::Missing, false, true, None),
+        // A kubelet that keeps none.
+        (Checkpoint::Missing, true, true, Some(vec![])),
+    ] {
+        let look = looked(checkpoint, is_trusted, has_started);
+        assert_eq!(look.all_uses(), expected, "{look:?}");
+    }
+}

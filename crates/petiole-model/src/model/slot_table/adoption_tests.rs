@@ -10,6 +10,8 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
         configuration: "cam".into(),
         capacity,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: (usage.iter())
             .map(|(index, owner)| (format!("{instance}-{index}"), (*owner).to_owned()))
             .collect(),

@@ -1,5 +1,5 @@
 //! Selects the slots that answer an Allocate call, and those that the kubelet should prefer.
-use super::{Resource, SlotChange, SlotTable};
+use super::{InstanceSlots, Resource, SlotChange, SlotTable};
 use crate::model::{
     instance_name::InstanceName,
     plugin_name::PluginName,
@@ -42,6 +42,11 @@ pub enum ClaimError {
     Twice { slot: SlotId },
     #[error("slot {slot} is being written to its Instance")]
     Busy { slot: SlotId },
+    #[error(
+        "which slots of Instance {instance} containers have is not known yet: the agent has just started or just learned of \
+         the Instance, and has not read the kubelet's records since; the next try may find it done"
+    )]
+    Unconfirmed { instance: InstanceName },
 }
 
 impl SlotTable {
@@ -124,6 +129,7 @@ impl SlotTable {
         let slots = (self.instances.get(instance))
             .filter(|_| slot.instance == *instance)
             .ok_or_else(unknown)?;
+        confirmed(slots)?;
         let me = SlotOwner::Node(self.node.clone());
         let from = self.settled_owner(&slot)?;
         match from {
@@ -166,6 +172,7 @@ impl SlotTable {
         let instance =
             (n.and_then(|n| self.listed.get(configuration)?.get(&n))).ok_or_else(unknown)?;
         let slots = self.instances.get(instance).ok_or_else(unknown)?;
+        confirmed(slots)?;
         let slot = match n.and_then(|n| self.slot_in_use(configuration, n)) {
             Some(slot) => slot,
             // The highest index is taken, because the Instance's own resource usually gets low slots.
@@ -205,6 +212,13 @@ impl SlotTable {
             },
         }
     }
+}
+
+fn confirmed(slots: &InstanceSlots) -> Result<(), ClaimError> {
+    let instance = slots.key.name.clone();
+    (slots.is_confirmed)
+        .then_some(())
+        .ok_or(ClaimError::Unconfirmed { instance })
 }
 
 fn unknown(id: &str, resource: PluginName) -> ClaimError {

@@ -7,6 +7,9 @@ mod adoption;
 mod adoption_tests;
 mod claim;
 mod listing;
+mod own;
+#[cfg(test)]
+mod own_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -16,6 +19,7 @@ mod values;
 pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError};
 pub use listing::ListedSlot;
+pub use own::{SETTLED_AFTER, Unwritten};
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
 
 use super::{
@@ -36,6 +40,12 @@ struct InstanceSlots {
     configuration: ConfigurationName,
     capacity: u32,
     is_offered: bool,
+    /// See [`ObservedSlots`].
+    is_own: bool,
+    told: BTreeMap<u32, String>,
+    /// The number of the Instance's arrival, and whether its slots are known since: see [`own`].
+    arrival: u64,
+    is_confirmed: bool,
     owners: BTreeMap<u32, SlotOwner>,
 }
 
@@ -61,6 +71,7 @@ pub struct SlotTable {
     writing: BTreeMap<SlotId, Option<SlotOwner>>,
     /// The time at which the last claim of a slot was answered. Slots adopted at start have no entry.
     answered: BTreeMap<SlotId, Duration>,
+    own: own::OwnSlots,
     /// The ids that each Configuration's resource lists, with their Instances. An id keeps its Instance while listed.
     listed: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>>,
     /// The Instances to observe again: see [`Self::take_unobserved`].
@@ -77,6 +88,7 @@ impl SlotTable {
             arrivals: 0,
             writing: BTreeMap::new(),
             answered: BTreeMap::new(),
+            own: own::OwnSlots::default(),
             listed: BTreeMap::new(),
             unobserved: BTreeSet::new(),
             touched: Touched::default(),
@@ -131,13 +143,14 @@ impl SlotTable {
         self.touched
             .configurations
             .extend(configurations.iter().cloned());
-        let (instances, node) = (&self.instances, &self.node);
+        let (instances, node, own) = (&self.instances, &self.node, &self.own);
         self.answered.retain(|slot, _| {
             (instances
                 .get(&slot.instance)
                 .and_then(|i| i.owners.get(&slot.index)))
             .is_some_and(|owner| owner.node() == node)
                 || self.writing.contains_key(slot)
+                || own.remembers(slot)
         });
         self.relist(&configurations);
     }
@@ -146,11 +159,8 @@ impl SlotTable {
     fn replace(&mut self, key: InstanceKey, slots: Option<InstanceSlots>) {
         let name = key.name.clone();
         let mut all = self.beaten.remove(&name).unwrap_or_default();
-        let before = self.instances.remove(&name).map(|slots| {
-            let key = slots.key.clone();
-            all.insert(key.clone(), slots);
-            key
-        });
+        let before = self.instances.remove(&name);
+        all.extend(before.clone().map(|slots| (slots.key.clone(), slots)));
         match slots {
             Some(slots) => drop(all.insert(key, slots)),
             None => drop(all.remove(&key)),
@@ -161,10 +171,9 @@ impl SlotTable {
         let Some(first) = first.map(|slots| slots.key.clone()) else {
             return;
         };
-        if before.as_ref() != Some(&first) {
-            self.arrivals += 1;
-        }
-        if let Some(slots) = all.remove(&first) {
+        if let Some(mut slots) = all.remove(&first) {
+            let same = before.filter(|before| before.key == first);
+            self.take_over(&mut slots, same.as_ref());
             self.instances.insert(name.clone(), slots);
         }
         if !all.is_empty() {
@@ -208,7 +217,12 @@ impl SlotTable {
             self.writing.remove(&change.slot);
             if let Some(now) = written {
                 self.settle_written(change, now);
-                self.unobserved.insert(change.key.clone());
+                if self.is_own(&change.slot) {
+                    self.own.settle(change);
+                } else {
+                    self.own.forget(&change.slot);
+                    self.unobserved.insert(change.key.clone());
+                }
             }
         }
         self.relist_of(changes);
@@ -299,7 +313,8 @@ impl SlotTable {
         self.instances.get(&slot.instance)?.owners.get(&slot.index)
     }
 
-    fn settled_owner(&self, slot: &SlotId) -> Result<Option<&SlotOwner>, ClaimError> {
+    /// Returns the owner, if no write is pending.
+    pub fn settled_owner(&self, slot: &SlotId) -> Result<Option<&SlotOwner>, ClaimError> {
         if self.writing.contains_key(slot) {
             return Err(ClaimError::Busy { slot: slot.clone() });
         }
@@ -336,6 +351,10 @@ impl From<ObservedSlots> for InstanceSlots {
             configuration: observed.configuration,
             capacity: observed.capacity,
             is_offered: observed.is_offered,
+            is_own: observed.is_own,
+            told: observed.told,
+            arrival: 0,
+            is_confirmed: false,
         }
     }
 }

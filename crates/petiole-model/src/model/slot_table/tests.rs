@@ -11,6 +11,8 @@ pub(super) fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> 
         configuration: "cam".into(),
         capacity,
         is_offered: true,
+        is_own: false,
+        told: BTreeMap::new(),
         usage: (usage.iter())
             .map(|(index, owner)| (format!("{instance}-{index}"), (*owner).to_owned()))
             .collect(),

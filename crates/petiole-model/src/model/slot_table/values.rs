@@ -47,6 +47,10 @@ pub struct ObservedSlots {
     pub capacity: u32,
     /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
+    /// True if no other node can get a slot of it, so that this node remembers who holds them. Otherwise the Instance says it.
+    pub is_own: bool,
+    /// The digests of the connections that containers were given, by the index of their slots.
+    pub told: BTreeMap<u32, String>,
     /// The value of `spec.deviceUsage`.
     pub usage: BTreeMap<String, String>,
 }

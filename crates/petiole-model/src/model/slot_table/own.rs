@@ -1,0 +1,272 @@
+//! Remembers the slots of devices that this node alone has. One kubelet alone gives these out, so this memory says who
+//! holds them, and `deviceUsage` of their Instances follows it.
+//!
+//! | a slot is | because |
+//! |---|---|
+//! | held | this life of the agent gave it to a container, or the kubelet's records say that a container has it |
+//! | held | the Instance said so when it arrived; two looks at the records that miss it release it |
+//! | unconfirmed | the Instance arrived after the last look that could be trusted, and a container may have it: nobody gets it |
+//! | free | none of these |
+//!
+//! The kubelet knows nothing of the link between the resource of an Instance and that of its Configuration, so a slot that
+//! was given out by one must be refused to the other also by an agent that has just started. What an earlier life gave out
+//! and did not write is only in the kubelet's records.
+use super::{InstanceSlots, SlotChange, SlotTable, Use};
+use crate::model::{
+    instance_name::{InstanceKey, InstanceName},
+    slot::{SlotId, SlotOwner},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// The time after which a claim that was answered is in the kubelet's records, even on a machine that is overloaded: the
+/// kubelet puts it there as soon as it has the answer of Allocate.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(30);
+
+/// A slot that a container of this node holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnSlot {
+    owner: SlotOwner,
+    /// See [`SlotTable::told`].
+    told: Option<String>,
+}
+
+/// What is remembered of the slots of devices that this node alone has. It outlives their Instances.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OwnSlots {
+    held: BTreeMap<SlotId, OwnSlot>,
+    /// All that containers have or may have, by the last look that could be trusted. What was given since is in `held`.
+    /// `None` before the first such look.
+    uses: Option<Vec<Use>>,
+}
+
+impl OwnSlots {
+    fn of<'a>(
+        &'a self,
+        instance: &'a InstanceName,
+    ) -> impl Iterator<Item = (&'a SlotId, &'a OwnSlot)> {
+        let from = SlotId::new(instance, 0);
+        let of_others = move |slot: &SlotId| slot.instance == *instance;
+        (self.held.range(from..)).take_while(move |(slot, _)| of_others(slot))
+    }
+
+    pub(super) fn remembers(&self, slot: &SlotId) -> bool {
+        self.held.contains_key(slot)
+    }
+
+    /// Forgets a slot whose owner the Instance says.
+    pub(super) fn forget(&mut self, slot: &SlotId) {
+        self.held.remove(slot);
+    }
+
+    /// Takes over a change of a slot's owner.
+    pub(super) fn settle(&mut self, change: &SlotChange) {
+        match &change.to {
+            Some(owner) => {
+                let before = self.held.remove(&change.slot);
+                let told = before.filter(|before| before.owner == *owner);
+                let now = OwnSlot {
+                    owner: owner.clone(),
+                    told: told.and_then(|before| before.told),
+                };
+                self.held.insert(change.slot.clone(), now);
+            }
+            None => drop(self.held.remove(&change.slot)),
+        }
+    }
+
+    /// Returns whether no container can have slots of an Instance that arrives now but those that are remembered.
+    fn knows(&self, instance: &InstanceName) -> bool {
+        let uses = self.uses.as_ref();
+        uses.is_some_and(|uses| !uses.iter().any(|one| one.may_be_of(instance)))
+    }
+}
+
+/// An owner to be written to an Instance: see [`SlotTable::unwritten`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unwritten {
+    pub change: SlotChange,
+    pub told: Option<String>,
+}
+
+impl SlotTable {
+    /// Takes over an Instance. `before` is what the table had of the same Instance.
+    pub(super) fn take_over(&mut self, slots: &mut InstanceSlots, before: Option<&InstanceSlots>) {
+        let name = slots.key.name.clone();
+        let before = before.filter(|before| before.is_own || !slots.is_own);
+        match before {
+            Some(before) => {
+                (slots.arrival, slots.is_confirmed) = (before.arrival, before.is_confirmed);
+            }
+            None => {
+                self.arrivals += 1;
+                slots.arrival = self.arrivals;
+                slots.is_confirmed = !slots.is_own || self.own.knows(&name);
+            }
+        }
+        for (index, owner) in slots.owners.clone() {
+            let slot = SlotId::new(&name, index);
+            if *owner.node() != self.node {
+                continue;
+            }
+            if !slots.is_own {
+                self.own.forget(&slot); // what the Instance says is what counts
+            } else if before.is_none() {
+                let told = slots.told.get(&index).cloned();
+                (self.own.held.entry(slot)).or_insert(OwnSlot { owner, told });
+            } else if !self.own.remembers(&slot) {
+                slots.owners.remove(&index);
+            }
+        }
+        for (slot, own) in self.own.of(&name) {
+            let owner = slots.owners.entry(slot.index);
+            let owner = owner.or_insert_with(|| own.owner.clone());
+            if *owner.node() == self.node {
+                owner.clone_from(&own.owner);
+            }
+        }
+    }
+
+    /// Returns whether this node alone has the device of the slot, so that its memory says who holds it.
+    pub fn is_own(&self, slot: &SlotId) -> bool {
+        let slots = self.instances.get(&slot.instance);
+        slots.is_some_and(|slots| slots.is_own)
+    }
+
+    /// Returns whether an Instance waits for a look at the kubelet's records: see [`Self::confirm`].
+    pub fn has_unconfirmed(&self) -> bool {
+        self.instances.values().any(|slots| !slots.is_confirmed)
+    }
+
+    /// Takes over a look at the kubelet's records that began at the uptime `begun`, when the table had had `arrivals`
+    /// Instances. `uses` are all that containers have, or may have by an old checkpoint. What an earlier life answered may be
+    /// recorded late. Returns whether anything has changed.
+    pub fn confirm(&mut self, uses: Vec<Use>, arrivals: u64, begun: Duration) -> bool {
+        let due = |is_due: fn(&InstanceSlots, Duration) -> bool| -> BTreeSet<InstanceName> {
+            let seen = self.instances.iter();
+            seen.filter(|(_, slots)| slots.arrival <= arrivals && is_due(slots, begun))
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        let unconfirmed = due(|slots, _| !slots.is_confirmed);
+        let unsettled = due(|slots, begun| !slots.is_confirmed || begun < SETTLED_AFTER);
+        let mut changes = self.outdated(&unconfirmed, &uses);
+        self.settle(&changes, Some(begun));
+        if !unsettled.is_empty() {
+            let mut adopted = self.adoptions(&uses).changes;
+            adopted.retain(|change| {
+                unsettled.contains(&change.slot.instance) && self.is_own(&change.slot)
+            });
+            self.settle(&adopted, Some(begun));
+            changes.extend(adopted);
+        }
+        for name in &unconfirmed {
+            let slots = self.instances.get_mut(name);
+            slots
+                .into_iter()
+                .for_each(|slots| slots.is_confirmed = true);
+        }
+        let (instances, answered) = (&self.instances, &self.answered);
+        self.own.held.retain(|slot, _| {
+            let answered = answered.get(slot).copied().unwrap_or_default();
+            instances.contains_key(&slot.instance)
+                || answered + SETTLED_AFTER > begun
+                || uses.iter().any(|one| one.may_be_of(&slot.instance))
+        });
+        self.own.uses = Some(uses);
+        !unconfirmed.is_empty() || !changes.is_empty()
+    }
+
+    /// Returns the releases of slots whose owners an Instance said when it arrived, and the kubelet says otherwise: an earlier
+    /// life gave the slot or the id to another container after it had written the Instance.
+    fn outdated(&self, due: &BTreeSet<InstanceName>, uses: &[Use]) -> Vec<SlotChange> {
+        let held = self.held().into_iter();
+        let held = held.filter(|held| due.contains(&held.slot.instance) && self.is_own(&held.slot));
+        let outdated = held.filter(|held| {
+            let (id, slot) = (held.id(), &held.slot);
+            let has_id = |one: &&Use| one.ids.iter().any(|other| other.to_string() == id);
+            let has_slot = |one: &&Use| {
+                one.env_slots.contains(slot) || one.ids.iter().any(|id| id.slot() == *slot)
+            };
+            let of_device = |other: &SlotId| other.instance == slot.instance;
+            let is_right = |one: &Use| has_slot(&one) || !one.env_slots.iter().any(of_device);
+            uses.iter().any(|one| has_id(&one) || has_slot(&one))
+                && !uses.iter().filter(has_id).any(is_right)
+        });
+        let release = outdated.map(|held| SlotChange {
+            key: held.key,
+            slot: held.slot,
+            from: Some(held.owner),
+            to: None,
+        });
+        release.collect()
+    }
+
+    /// Returns the digest of the connection that the container with a slot of this node was given, as far as it is
+    /// remembered.
+    pub fn told(&self, slot: &SlotId) -> Option<&String> {
+        self.own.held.get(slot)?.told.as_ref()
+    }
+
+    /// Remembers the digest of the connection that the container with a slot is given.
+    pub fn tell(&mut self, slot: &SlotId, told: Option<String>) {
+        if let Some(own) = self.own.held.get_mut(slot) {
+            own.told = told;
+        }
+    }
+
+    /// Returns what Instances are to show and do not: the owners of slots that this node remembers, and the slots that they
+    /// show as this node's and that are free. `shown` returns the owners and digests that an Instance shows. Values of others
+    /// are never changed, nor is anything that is no slot.
+    pub fn unwritten<'a>(
+        &'a self,
+        shown: impl Fn(&InstanceKey) -> Option<BTreeMap<u32, (SlotOwner, Option<String>)>> + 'a,
+    ) -> impl Iterator<Item = (&'a InstanceKey, Vec<Unwritten>)> {
+        let confirmed = self
+            .instances
+            .iter()
+            .filter(|(_, slots)| slots.is_confirmed);
+        confirmed.filter_map(move |(name, slots)| {
+            if !slots.is_own && self.own.of(name).next().is_none() {
+                return None;
+            }
+            let mut shown = shown(&slots.key)?;
+            let mut unwritten = vec![];
+            for (slot, own) in self.own.of(name) {
+                let shown = shown.remove(&slot.index);
+                let is_ours = |(owner, _): &(SlotOwner, _)| *owner.node() == self.node;
+                let (from, told) = match shown {
+                    Some(shown) if !is_ours(&shown) => continue,
+                    Some((owner, told)) => (Some(owner), told),
+                    None => (None, None),
+                };
+                if from.as_ref() != Some(&own.owner) || told != own.told {
+                    unwritten.push(Unwritten {
+                        change: SlotChange {
+                            key: slots.key.clone(),
+                            slot: slot.clone(),
+                            from,
+                            to: Some(own.owner.clone()),
+                        },
+                        told: own.told.clone(),
+                    });
+                }
+            }
+            let freed = (shown.into_iter())
+                .filter(|(_, (owner, _))| slots.is_own && *owner.node() == self.node)
+                .map(|(index, (owner, _))| Unwritten {
+                    change: SlotChange {
+                        key: slots.key.clone(),
+                        slot: SlotId::new(name, index),
+                        from: Some(owner),
+                        to: None,
+                    },
+                    told: None,
+                });
+            unwritten.extend(freed);
+            (!unwritten.is_empty()).then_some((&slots.key, unwritten))
+        })
+    }
+}
