@@ -272,6 +272,11 @@ impl Inquiry {
         }
     }
 
+    /// Returns whether other addresses follow if the present one does not answer.
+    pub fn has_other_addresses(&self) -> bool {
+        self.candidates.len() > 1
+    }
+
     /// Takes the failure of the last request: nothing came, or no HTTP.
     pub fn failed(&mut self, why: &str) {
         if self.facts.is_some() {

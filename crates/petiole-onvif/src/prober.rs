@@ -3,14 +3,17 @@
 //! Each round has three probes for each interface and family, one of each spelling. A device that has not answered a round is
 //! asked at its own address in the next ones; after three rounds it is gone.
 mod known;
+mod outgoing;
 mod sweep;
 
 pub use known::Device;
+pub use outgoing::{Family, Outgoing, To};
 
 use crate::message::{Endpoint, Kind, Message, Sequence, Spelling};
 use fastrand::Rng;
 use ipnet::Ipv4Net;
 use known::{Answer, Known, PORT, probed};
+use outgoing::uuid;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
@@ -60,38 +63,6 @@ pub struct Settings {
     pub subnets: Vec<Ipv4Net>,
     /// The probes per second for these.
     pub per_second: u32,
-}
-
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    /// Group 239.255.255.250.
-    V4,
-    /// Group ff02::c.
-    V6,
-}
-
-/// The destination of a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum To {
-    /// The group of WS-Discovery, port 3702, on an interface with this index.
-    Group {
-        /// The index of the interface.
-        link: u32,
-        /// The family of the group.
-        family: Family,
-    },
-    /// One device.
-    Address(SocketAddr),
-}
-
-/// A probe to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outgoing {
-    /// Its destination.
-    pub to: To,
-    /// Its text.
-    pub bytes: Vec<u8>,
 }
 
 /// What is to be done now.
@@ -325,7 +296,7 @@ impl Prober {
             send.push((To::Address(SocketAddr::new(IpAddr::V4(ip), PORT)), spelling));
         }
         let send = send.into_iter().map(|(to, spelling)| {
-            let id = spelling.id(&self.uuid());
+            let id = spelling.id(&uuid(&mut self.random));
             let bytes = spelling.probe(&id);
             self.ids.truncate(IDS - 1);
             self.ids.push_front((id, spelling));
@@ -391,21 +362,6 @@ impl Prober {
                 spelling,
             );
         }
-    }
-
-    fn uuid(&mut self) -> String {
-        let mut hex = format!("{:032x}", self.random.u128(..));
-        // Version 4, variant 1 (RFC 9562 5.4).
-        hex.replace_range(12..13, "4");
-        hex.replace_range(16..17, "a");
-        let parts = [
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..],
-        ];
-        parts.join("-")
     }
 }
 

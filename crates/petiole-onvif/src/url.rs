@@ -1,7 +1,7 @@
 //! Parses the addresses (XAddrs) of devices, and orders those to try. Pure.
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, SocketAddrV6},
 };
 
 /// The most addresses of one device that are tried. Beyond it: further ones are not.
@@ -79,6 +79,18 @@ impl Url {
         host.parse().ok()
     }
 
+    /// Returns the address to connect to, if the host is one.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        let scope = self.host.split_once('%').map(|(_, scope)| scope);
+        Some(match self.ip()? {
+            IpAddr::V4(ip) => (ip, self.port).into(),
+            IpAddr::V6(ip) => {
+                let scope = scope.map_or(Some(0), |scope| scope.parse().ok())?;
+                SocketAddrV6::new(ip, self.port, 0, scope).into()
+            }
+        })
+    }
+
     /// Returns `HOST:PORT` as the header `Host` has it.
     pub fn authority(&self) -> String {
         // A scope is of no meaning to others.
@@ -120,8 +132,9 @@ impl fmt::Display for Url {
     }
 }
 
-/// Returns the addresses at which to look for the device service, the best first: what the device says, those in a network
-/// of this machine before others; then the addresses from which it answered, because what a device says may be wrong.
+/// Returns the addresses at which to look for the device service, the best first: what the device says, then the addresses from
+/// which it answered, because what a device says may be wrong. Addresses that are neither near nor those from which it answered
+/// are left out, and so are names: anyone on a LAN may say anything, and a request is sent there.
 pub fn candidates(
     addresses: &[String],
     sources: &[SocketAddr],
@@ -131,14 +144,17 @@ pub fn candidates(
         .filter_map(|text| Url::parse(text))
         .filter(|url| !url.is_tls)
         .collect();
-    let rank = |url: &Url| match url.ip() {
-        Some(ip) if ip.is_unspecified() || ip.is_multicast() => 4,
-        Some(IpAddr::V4(ip)) if ip.is_link_local() || ip.is_loopback() => 3,
-        Some(ip) if is_near(ip) => u8::from(ip.is_ipv6()),
-        Some(_) | None => 2,
+    let rank = |url: &Url| {
+        let ip = url.ip()?;
+        let is_own = sources.iter().any(|source| source.ip() == ip);
+        let needs_scope = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let is_fit = (is_own || is_near(ip)) && !needs_scope;
+        is_fit.then_some(ip.is_ipv6())
     };
-    let mut ranked: Vec<(u8, Url)> = said.iter().map(|url| (rank(url), url.clone())).collect();
-    ranked.retain(|(rank, _)| *rank < 4);
+    let mut ranked: Vec<(bool, Url)> = said
+        .iter()
+        .filter_map(|url| Some((rank(url)?, url.clone())))
+        .collect();
     // Devices do not always say their addresses in the same order.
     ranked.sort();
     let usual = Url {
@@ -232,8 +248,6 @@ mod tests {
             tried(&said, &["10.0.0.8:3702"]),
             [
                 "http://10.0.0.7/d",
-                "http://192.168.9.9:8080/d",
-                "http://169.254.1.1/d",
                 "http://10.0.0.8/d",
                 "http://10.0.0.8:8080/d"
             ]

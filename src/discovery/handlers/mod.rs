@@ -3,6 +3,7 @@ pub mod cdi;
 pub mod debug_echo;
 mod fields;
 mod matcher;
+pub mod onvif;
 pub mod udev;
 pub mod zeroconf;
 
@@ -27,7 +28,7 @@ impl Allowed {
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these.
-pub const ISOLATABLE: [&str; 3] = ["zeroconf", "debugEcho", "udev"];
+pub const ISOLATABLE: [&str; 4] = ["zeroconf", "debugEcho", "udev", "onvif"];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
@@ -40,6 +41,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(zeroconf::Zeroconf::default()),
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
+        Box::new(onvif::Onvif),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }
