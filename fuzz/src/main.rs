@@ -13,6 +13,7 @@ mod external;
 mod filters;
 mod http2;
 mod mdns;
+mod onvif;
 mod pod;
 mod slots;
 mod udev;
@@ -22,7 +23,7 @@ use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 12] = [
+const TARGETS: [(&str, Target); 13] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
@@ -32,6 +33,7 @@ const TARGETS: [(&str, Target); 12] = [
     ("hpack", http2::run_block),
     ("http2", http2::run_connection),
     ("mdns", mdns::run),
+    ("onvif", onvif::run),
     ("pod", pod::run),
     ("slots", slots::run),
     ("udev", udev::run),

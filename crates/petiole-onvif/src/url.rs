@@ -8,6 +8,7 @@ use std::{
 const CANDIDATES_MAX: usize = 8;
 /// The path of the device service where a device does not say one (ONVIF Core 5.1.1).
 const USUAL_PATH: &str = "/onvif/device_service";
+/// The longest address, in bytes. Beyond it: it is left out.
 const URL_MAX: usize = 256;
 
 /// An address of a service by HTTP.

@@ -20,6 +20,7 @@ fn the_page_has_every_key_of_the_details_and_no_other() {
     for (handler, details) in [
         ("zeroconf", "{kind: _http._tcp, portt: 1}"),
         ("cdi", "{kind: vendor.com/class, portt: 1}"),
+        ("onvif", "{portt: 1}"),
         ("udev", r#"{udevRules: ['TAG=="a"'], portt: 1}"#),
     ] {
         let handlers = builtin();
