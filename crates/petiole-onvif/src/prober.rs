@@ -178,6 +178,9 @@ impl Prober {
             };
             match message.kind {
                 Kind::Bye => self.leave(&endpoint.address, source, message.sequence, now),
+                // Each message comes several times, so a Hello may come after the Bye that followed it.
+                Kind::Hello | Kind::Matches
+                    if self.is_late(&endpoint.address, message.sequence, now) => {}
                 Kind::Hello => {
                     if let Some(is_restart) = self.is_fresh_hello(&endpoint, message.sequence) {
                         self.left.remove(&endpoint.address);
@@ -185,11 +188,7 @@ impl Prober {
                         self.hear(answer(endpoint, is_restart), now);
                     }
                 }
-                Kind::Matches => {
-                    if !self.is_late(&endpoint.address, message.sequence, now) {
-                        self.hear(answer(endpoint, false), now);
-                    }
-                }
+                Kind::Matches => self.hear(answer(endpoint, false), now),
             }
         }
         true
@@ -229,7 +228,7 @@ impl Prober {
         }
     }
 
-    /// Returns whether an answer was sent before its device said Bye.
+    /// Returns whether a message was sent before its device said Bye.
     fn is_late(&self, address: &str, sequence: Option<Sequence>, now: Duration) -> bool {
         let Some(left) = self.left.get(address) else {
             return false;

@@ -73,7 +73,7 @@ class Service(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def token_is_right(self, text):
-        parts = [re.search(rf"<wsse:{n}[^>]*>([^<]*)<", text) for n in ("Username", "Password", "Nonce")]
+        parts = [re.search(rf"<wsse:{n}(?: [^>]*)?>([^<]*)<", text) for n in ("Username", "Password", "Nonce")]
         created = re.search(r"<wsu:Created>([^<]*)<", text)
         if not all(parts) or not created:
             return False

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Judges the handler onvif with programs of others, in two network namespaces that it makes and removes. Needs root on Linux.
 
-    judge.py PETIOLE [WSDD]
+    judge.py PETIOLE [WSDD [PART…]]
 
 PETIOLE is the program; WSDD is the script of that name, a WS-Discovery responder that is no camera. The Python that runs this needs
 the package WSDiscovery. cameras.py beside this file checks the credentials.
@@ -15,7 +15,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PETIOLE, WSDD = sys.argv[1], (sys.argv[2:] or [None])[0]
+PETIOLE, WSDD, PARTS = sys.argv[1], (sys.argv[2:] or [None])[0], sys.argv[3:]
 NODE, LAN = f"onvif-node-{os.getpid()}", f"onvif-lan-{os.getpid()}"
 FOLDER = tempfile.mkdtemp()
 # All processes that run, to be ended whatever happens.
@@ -201,6 +201,8 @@ def main():
         for number in range(1, 201):
             ip("-n", LAN, "address", "add", f"10.77.1.{number}/16", "dev", "lan0")
         for part in (two_hundred_at_once, credentials, left_out, other_networks, foreign_publishers):
+            if PARTS and part.__name__ not in PARTS:
+                continue
             print(part.__name__.replace("_", " "), flush=True)
             part()
     finally:
