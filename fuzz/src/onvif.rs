@@ -84,7 +84,7 @@ fn answers(input: &mut Reader<'_>) {
 fn converse(mut inquiry: Inquiry, input: &mut Reader<'_>) -> Option<petiole_onvif::Facts> {
     for _ in 0..=REQUESTS_MAX {
         let request = match inquiry.next(1_700_000_000) {
-            Step::Done(done) => return done.ok(),
+            Step::Done(done) => return (*done).ok(),
             Step::Send(request) => request,
         };
         assert_eq!(request.url.host, "10.0.0.7", "another host is asked");

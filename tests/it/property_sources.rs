@@ -12,7 +12,9 @@ use kube::Client;
 use petiole::{
     agent,
     cluster::{node::Nodes, property_sources::PropertySources},
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, session::Handlers},
+    discovery::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, session::Handlers,
+    },
     model::{
         device::{DeviceSet, Scope},
         resource_name::ResourcePrefixes,

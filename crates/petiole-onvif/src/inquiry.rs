@@ -69,7 +69,7 @@ pub enum Step {
     /// Send this, and give the answer.
     Send(Request),
     /// Nothing more is to be sent.
-    Done(Result<Facts, Failure>),
+    Done(Box<Result<Facts, Failure>>),
 }
 
 /// What a device has said.
@@ -187,11 +187,11 @@ impl Inquiry {
                     let url = url.clone();
                     Step::Send(self.request(&Call::SystemDateAndTime, url, now))
                 }
-                None => Step::Done(Err(self.failure.clone())),
+                None => Step::Done(Box::new(Err(self.failure.clone()))),
             };
         };
         let Some(call) = self.calls.front().filter(|_| !is_over).cloned() else {
-            return Step::Done(Ok(facts.clone()));
+            return Step::Done(Box::new(Ok(facts.clone())));
         };
         let url = match (&call, &facts.media) {
             (Call::Profiles | Call::StreamUri(_), Some(media)) => media.clone(),

@@ -91,7 +91,7 @@ fn run(inquiry: &mut Inquiry, camera: &mut Camera) -> Result<Facts, Failure> {
     loop {
         let request = match inquiry.next(NOW) {
             Step::Send(request) => request,
-            Step::Done(done) => return done,
+            Step::Done(done) => return *done,
         };
         if request.url.host != camera.host {
             inquiry.failed("no answer");
@@ -241,9 +241,10 @@ fn what_is_no_device_is_none() {
             body: body.as_bytes(),
         };
         inquiry.answer(&answer, NOW);
-        let Step::Done(Err(failure)) = inquiry.next(NOW) else {
+        let Step::Done(done) = inquiry.next(NOW) else {
             panic!("{body}")
         };
+        let failure = done.unwrap_err();
         assert!(failure.why.contains(why), "{failure}");
     }
 }

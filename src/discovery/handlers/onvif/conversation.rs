@@ -74,7 +74,7 @@ async fn converse(mut inquiry: Inquiry, end: Instant) -> Result<Facts, Failure> 
     loop {
         let request = match inquiry.next(now()) {
             Step::Send(request) => request,
-            Step::Done(done) => return done,
+            Step::Done(done) => return *done,
         };
         let mut limit = end;
         if inquiry.has_other_addresses() {

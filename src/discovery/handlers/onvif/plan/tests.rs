@@ -26,7 +26,7 @@ fn facts(url: &Url, is_open: bool) -> Facts {
     let mut inquiry = Inquiry::new(vec![url.clone()], Wanted::default(), 1);
     loop {
         let body = match inquiry.next(0) {
-            Step::Done(done) => return done.unwrap(),
+            Step::Done(done) => return (*done).unwrap(),
             Step::Send(request) if request.body.contains("GetSystemDateAndTime") => {
                 "<GetSystemDateAndTimeResponse/>"
             }
