@@ -19,6 +19,8 @@ const REF_LIST: &str = "device_credential_ref_list";
 const DEFAULT: &str = "default";
 
 type Properties = BTreeMap<String, String>;
+/// Objects by UUID, each with the name of its property.
+type Listed<T> = Vec<(String, BTreeMap<String, T>)>;
 
 /// The credentials by the UUIDs of cameras.
 #[derive(Debug, Clone, Default)]
@@ -113,7 +115,7 @@ fn key(uuid: &str) -> String {
 fn listed<T: DeserializeOwned>(
     properties: &Properties,
     list: &str,
-) -> Result<Vec<(String, BTreeMap<String, T>)>, DetailsError> {
+) -> Result<Listed<T>, DetailsError> {
     let Some(text) = properties.get(list) else {
         return Ok(vec![]);
     };
