@@ -13,6 +13,7 @@ mod external;
 mod filters;
 mod http2;
 mod mdns;
+mod onvif;
 mod opcua;
 mod pod;
 mod slots;
@@ -23,7 +24,7 @@ use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 13] = [
+const TARGETS: [(&str, Target); 14] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
@@ -33,6 +34,7 @@ const TARGETS: [(&str, Target); 13] = [
     ("hpack", http2::run_block),
     ("http2", http2::run_connection),
     ("mdns", mdns::run),
+    ("onvif", onvif::run),
     ("opcua", opcua::run),
     ("pod", pod::run),
     ("slots", slots::run),

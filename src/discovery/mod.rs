@@ -33,8 +33,8 @@ pub trait DiscoveryHandler: Send + Sync {
     }
 
     /// The names of the `discoveryProperties` that it reads.
-    fn properties(&self) -> &'static [&'static str] {
-        &[]
+    fn reads(&self) -> Reads {
+        Reads::Only(&[])
     }
 
     /// Prepares a discovery as `prepare` does, with the `discoveryProperties` that have a value.
@@ -54,7 +54,7 @@ pub trait DiscoveryHandler: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     Only(&'static [&'static str]),
-    /// Any: a handler in another process gets all of them.
+    /// Any: a handler in another process gets all of them, and properties may name others.
     All,
 }
 

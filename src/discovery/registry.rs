@@ -109,6 +109,6 @@ impl Handlers {
     /// The `discoveryProperties` that a handler reads.
     pub fn reads(&self, handler: &str) -> Reads {
         let built_in = self.by_name.get(handler);
-        built_in.map_or(Reads::All, |handler| Reads::Only(handler.properties()))
+        built_in.map_or(Reads::All, |handler| handler.reads())
     }
 }

@@ -449,9 +449,10 @@ test_akris_own_samples_apply_unchanged() {
   cluster load "$SUITE/nginx.tar"
   kubectl apply -f "$E2E/../akri/" --validate=strict
   within 10 "debugEcho works" is_ready_as akri-debug-echo "True Working"
-  within 10 "the handler of onvif is said to be missing" is_ready_as akri-onvif "False UnknownHandler"
   # Nothing answers at the address of the sample, and that is said.
   within 20 "the server of opcua is said to be unreachable" is_ready_as akri-opcua-monitoring "False DiscoveryIncomplete"
+  # The chart is installed without discoveryProperties.enabled, and the sample's credentials are of a Secret.
+  within 10 "the credentials of onvif cannot be read" is_ready_as akri-onvif "False DiscoveryPropertyUnreadable"
   # The chart is installed without udev.enabled.
   within 10 "no device of udev is allowed" is_ready_as akri-udev "False BadDiscoveryDetails"
 }

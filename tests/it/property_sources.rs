@@ -12,7 +12,9 @@ use kube::Client;
 use petiole::{
     agent,
     cluster::{node::Nodes, property_sources::PropertySources},
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, session::Handlers},
+    discovery::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, session::Handlers,
+    },
     model::{
         device::{DeviceSet, Scope},
         resource_name::ResourcePrefixes,
@@ -56,8 +58,8 @@ impl DiscoveryHandler for Recorder {
         self.prepare_with(details, &Properties::new())
     }
 
-    fn properties(&self) -> &'static [&'static str] {
-        &["word"]
+    fn reads(&self) -> Reads {
+        Reads::Only(&["word"])
     }
 
     fn prepare_with(

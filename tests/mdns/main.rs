@@ -2,6 +2,7 @@
 //! it, so their packets and their load do not affect it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod demo;
+mod onvif_handler;
 mod opcua_handler;
 #[path = "../support/mod.rs"]
 mod support;

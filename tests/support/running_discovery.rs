@@ -3,7 +3,7 @@ use petiole::{
     discovery::{DiscoveryError, handlers::builtin},
     model::device::{Device, DeviceSet},
 };
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -26,9 +26,14 @@ impl RunningDiscovery {
     }
 
     pub fn start(handler: &str, details: &str) -> Self {
+        Self::start_with(handler, details, &BTreeMap::new())
+    }
+
+    /// Runs a handler with `discoveryProperties`.
+    pub fn start_with(handler: &str, details: &str, properties: &BTreeMap<String, String>) -> Self {
         let handlers = builtin();
         let handler = handlers.iter().find(|h| h.name() == handler).unwrap();
-        let discovery = handler.prepare(details).unwrap();
+        let discovery = handler.prepare_with(details, properties).unwrap();
         let (tx, found) = watch::channel(DeviceSet::default());
         let shutdown = CancellationToken::new();
         let mut run = JoinSet::new();

@@ -44,7 +44,7 @@ pub(super) fn watch_interfaces() -> io::Result<UdpSocket> {
 
 /// The interfaces that are up and can multicast, with their addresses. Point-to-point interfaces are left out: a tunnel
 /// leads to no LAN.
-pub(super) fn links() -> io::Result<Vec<Link>> {
+pub fn links() -> io::Result<Vec<Link>> {
     let mut links: BTreeMap<u32, Link> = BTreeMap::new();
     for found in getifaddrs()? {
         let has = |flag| found.flags.contains(flag);

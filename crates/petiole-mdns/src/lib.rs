@@ -54,6 +54,7 @@ mod turns;
 mod txt;
 
 pub use family::Family;
+pub use host_links::links;
 pub use interfaces::Interfaces;
 pub use link::Link;
 pub use name::{Labels, Name};

@@ -143,7 +143,7 @@ impl Registration {
         check_name(&self.name)?;
         if rules.reserved.contains(&self.name) {
             return Err(format!(
-                "name: {} is a handler that is built in, and cannot be another one: choose another name",
+                "name: {} is a handler that is built in and finds these devices itself: remove this process, or choose another name",
                 shown(&self.name)
             ));
         }

@@ -3,6 +3,7 @@ pub mod cdi;
 pub mod debug_echo;
 mod fields;
 mod matcher;
+pub mod onvif;
 pub mod opcua;
 pub mod udev;
 pub mod zeroconf;
@@ -28,7 +29,7 @@ impl Allowed {
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these.
-pub const ISOLATABLE: [&str; 4] = ["zeroconf", "debugEcho", "udev", "opcua"];
+pub const ISOLATABLE: [&str; 5] = ["zeroconf", "debugEcho", "udev", "onvif", "opcua"];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
@@ -43,6 +44,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(zeroconf),
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
+        Box::new(onvif::Onvif),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

@@ -21,6 +21,7 @@ fn the_page_has_every_key_of_the_details_and_no_other() {
         ("zeroconf", "{kind: _http._tcp, portt: 1}"),
         ("cdi", "{kind: vendor.com/class, portt: 1}"),
         ("opcua", "{opcuaDiscoveryMethod: {standard: {}}, portt: 1}"),
+        ("onvif", "{portt: 1}"),
         ("udev", r#"{udevRules: ['TAG=="a"'], portt: 1}"#),
     ] {
         let handlers = builtin();

@@ -21,7 +21,9 @@ mod uevent;
 
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use super::super::{
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, turns::Turns,
+};
 use crate::model::device::{DeviceSet, Scope};
 use details::Details;
 use futures::future::BoxFuture;
@@ -102,8 +104,8 @@ impl DiscoveryHandler for Udev {
         Scope::Node
     }
 
-    fn properties(&self) -> &'static [&'static str] {
-        &[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY]
+    fn reads(&self) -> Reads {
+        Reads::Only(&[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY])
     }
 
     fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {

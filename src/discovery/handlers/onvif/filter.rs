@@ -1,0 +1,81 @@
+//! The filters of Akri's handler `onvif`: `{action: Include, items: […]}`. Pure.
+use super::super::fields::{Fields, Handler, strings};
+use ipnet::IpNet;
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// The most items of a filter. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
+const ITEMS_MAX: usize = 256;
+
+/// A filter over texts. An item matches a text that contains it, as in Akri.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filter {
+    is_include: bool,
+    items: Vec<String>,
+}
+
+impl Filter {
+    /// Reads the filter at a key. `item` brings each item into the form of the texts.
+    pub(super) fn read(
+        handler: Handler,
+        path: &'static str,
+        value: Option<Value>,
+        item: impl Fn(&str) -> String,
+    ) -> Result<Self, String> {
+        let Some(value) = value else {
+            return Ok(Self::default());
+        };
+        let mut fields = Fields::new(handler, path, value)?.of("action, items", &[])?;
+        let action = fields.take("action");
+        let is_include = match action.as_ref().map(|action| (action, action.as_str())) {
+            None | Some((_, Some("Include"))) => true,
+            Some((_, Some("Exclude"))) => false,
+            Some((action, _)) => {
+                return Err(format!(
+                    "`{path}.action: {action}` must be Include or Exclude"
+                ));
+            }
+        };
+        let items = strings(&format!("{path}.items"), fields.take("items"))?;
+        if is_include && items.is_empty() {
+            return Err(format!(
+                "`{path}` includes nothing and can never match: name items, or leave it out to take any"
+            ));
+        }
+        if items.len() > ITEMS_MAX {
+            let count = items.len();
+            return Err(format!(
+                "`{path}.items` has {count} items; {ITEMS_MAX} are the most"
+            ));
+        }
+        if items.iter().any(String::is_empty) {
+            return Err(format!(
+                "`{path}.items` has an empty item, which every device matches"
+            ));
+        }
+        let items = items.iter().map(|text| item(text)).collect();
+        Ok(Self { is_include, items })
+    }
+
+    /// Returns whether it takes every device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns whether it takes a device with these texts.
+    pub(super) fn takes<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> bool {
+        let has = |text: &str| self.items.iter().any(|item| text.contains(item.as_str()));
+        self.is_empty() || texts.into_iter().any(has) == self.is_include
+    }
+
+    /// Returns whether it takes an address. An item that is an address or a network matches the whole address.
+    pub(super) fn takes_address(&self, address: IpAddr) -> bool {
+        let text = address.to_string();
+        let has = self.items.iter().any(|item| {
+            let network = item.parse::<IpNet>().ok();
+            let network = network.or_else(|| item.parse::<IpAddr>().ok().map(IpNet::from));
+            network.map_or_else(|| text.contains(item), |network| network.contains(&address))
+        });
+        self.is_empty() || has == self.is_include
+    }
+}

@@ -1,0 +1,212 @@
+//! Finds ONVIF cameras, as Akri's handler `onvif` does: by WS-Discovery on every interface and in named networks.
+//!
+//! This file connects the parts: the crate `petiole-onvif` knows the protocols, `plan` decides, `network` and `conversation` use
+//! the network.
+mod conversation;
+mod credentials;
+mod details;
+mod filter;
+mod neighbours;
+mod network;
+mod plan;
+
+use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads};
+use crate::model::device::{DeviceSet, Scope};
+use credentials::Store;
+use details::Details;
+use futures::future::BoxFuture;
+use ipnet::IpNet;
+use network::Network;
+use petiole_onvif::{Device as Found, Prober};
+use plan::{Catalog, Outcome};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::{JoinSet, yield_now},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// The interval at which the interfaces of the machine are read.
+const INTERFACES: Duration = Duration::from_secs(5);
+/// The pause after datagrams were read. It bounds the work that others cause.
+const AFTER_READ: Duration = Duration::from_millis(10);
+
+/// Finds ONVIF cameras.
+#[derive(Debug, Default)]
+pub struct Onvif;
+
+impl DiscoveryHandler for Onvif {
+    fn name(&self) -> &'static str {
+        "onvif"
+    }
+
+    /// A list of credentials names other properties.
+    fn reads(&self) -> Reads {
+        Reads::All
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        self.prepare_with(details, &BTreeMap::new())
+    }
+
+    fn prepare_with(
+        &self,
+        details: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<Box<dyn Discovery>, DetailsError> {
+        Ok(Box::new(OnvifDiscovery {
+            details: Arc::new(Details::parse(details)?),
+            store: Arc::new(Store::read(properties)?),
+        }))
+    }
+}
+
+struct OnvifDiscovery {
+    details: Arc<Details>,
+    store: Arc<Store>,
+}
+
+impl Discovery for OnvifDiscovery {
+    fn scope(&self) -> Scope {
+        Scope::Shared
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            let run = Run::new(&self).follow(&self, &found);
+            shutdown.run_until_cancelled(run).await.unwrap_or(Ok(()))
+        })
+    }
+}
+
+/// The state of a running discovery.
+struct Run {
+    start: Instant,
+    network: Network,
+    prober: Prober,
+    catalog: Catalog,
+    talks: JoinSet<(Arc<Found>, Outcome)>,
+    /// When the interfaces are read next.
+    links_at: Duration,
+    /// When datagrams are read next.
+    read_at: Duration,
+}
+
+impl Run {
+    fn new(discovery: &OnvifDiscovery) -> Self {
+        let probing = discovery.details.probing.clone();
+        Self {
+            start: Instant::now(),
+            network: Network::new(),
+            prober: Prober::new(probing, fastrand::u64(..), Duration::ZERO),
+            catalog: Catalog::new(discovery.details.clone()),
+            talks: JoinSet::new(),
+            links_at: Duration::ZERO,
+            read_at: Duration::ZERO,
+        }
+    }
+
+    async fn follow(
+        mut self,
+        discovery: &OnvifDiscovery,
+        found: &watch::Sender<DeviceSet>,
+    ) -> Result<(), DiscoveryError> {
+        let mut was_complete = false;
+        loop {
+            let now = self.start.elapsed();
+            if now >= self.links_at {
+                self.read_links(&discovery.details, now)?;
+            }
+            let turn = self.prober.turn(now);
+            turn.send.iter().for_each(|probe| self.network.send(probe));
+            if turn.has_changed {
+                self.catalog.set_cameras(self.prober.devices(), now);
+            }
+            for job in self.catalog.start(self.talks.len(), now) {
+                let (details, store) = (discovery.details.clone(), discovery.store.clone());
+                self.talks.spawn(async move {
+                    let outcome = conversation::ask(&job, &details, &store).await;
+                    (job.camera, outcome)
+                });
+            }
+            let is_complete = self.prober.is_complete(now) && self.catalog.is_settled();
+            if self.catalog.take_change() || is_complete != was_complete {
+                // A camera that comes later does not make the first look incomplete again.
+                was_complete |= is_complete;
+                publish(&self, was_complete, found);
+            }
+            let wake = [
+                Some(self.links_at),
+                self.catalog.wake(now),
+                Some(self.read_at).filter(|at| *at > now),
+            ];
+            let wake = wake.into_iter().flatten().fold(turn.wake, Duration::min);
+            tokio::select! {
+                Some(ended) = self.talks.join_next() => {
+                    let (camera, outcome) = ended.map_err(|e| DiscoveryError(e.to_string()))?;
+                    self.catalog.finished(&camera, outcome, self.start.elapsed());
+                }
+                () = self.network.readable(), if now >= self.read_at => self.read(),
+                () = sleep_until(self.start + wake) => {}
+            }
+            yield_now().await;
+        }
+    }
+
+    fn read(&mut self) {
+        let now = self.start.elapsed();
+        let prober = &mut self.prober;
+        self.network.receive(|source, bytes| {
+            if !prober.receive(source, bytes, now) {
+                tracing::debug!(%source, "a datagram is no message of a device");
+            }
+        });
+        self.read_at = now + AFTER_READ;
+    }
+
+    /// Reads the interfaces. Those that appear later are used, too.
+    fn read_links(&mut self, details: &Details, now: Duration) -> Result<(), DiscoveryError> {
+        let is_first = self.links_at.is_zero();
+        self.links_at = now + INTERFACES;
+        let interfaces = &details.interfaces;
+        let mut links = petiole_mdns::links().map_err(|e| DiscoveryError(e.to_string()))?;
+        // Other machines cannot reach what this one has on its loopback interface.
+        links.retain(|l| interfaces.uses(&l.name) && !(l.is_loopback && interfaces.are_all()));
+        let near: Vec<IpNet> = links
+            .iter()
+            .flat_map(|link| link.addresses.clone())
+            .collect();
+        self.catalog.set_near(near);
+        let paths = self.network.use_links(&links);
+        if is_first && paths.is_empty() && details.probing.subnets.is_empty() {
+            return Err(DiscoveryError(
+                "no network interface to look for cameras on: every interface is down or left out by `interfaces`".into(),
+            ));
+        }
+        self.prober.set_paths(paths, now);
+        Ok(())
+    }
+}
+
+fn publish(run: &Run, is_complete: bool, found: &watch::Sender<DeviceSet>) {
+    let mut devices = run.catalog.devices();
+    devices.complete = is_complete;
+    devices.left_out = run.prober.has_left_out();
+    found.send_if_modified(|last| {
+        for problem in devices
+            .problems
+            .iter()
+            .filter(|p| !last.problems.contains(p))
+        {
+            tracing::warn!("{problem}");
+        }
+        let is_changed = *last != devices;
+        *last = devices;
+        is_changed
+    });
+}
