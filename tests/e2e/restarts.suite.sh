@@ -134,9 +134,14 @@ test_agents_restart_and_nothing_is_felt() {
 # Of a device that this node alone has: its kubelet alone gives out its slots.
 test_a_container_gets_a_device_of_its_node_while_the_api_server_is_away() {
   clean
-  echoes lamps 1
-  within 20 "each node has a lamp" has_instances lamps 2
   local instance
+  kubectl apply -f - <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: lamps}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "{descriptions: [lamp], shared: false}"}, capacity: 1}
+X
+  within 20 "each node has a lamp" has_instances lamps 2
   instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[] | select(.spec.configurationName == "lamps" and .spec.nodes == ["node-1"]) | .metadata.name')
   within 20 "node-1 offers its lamp" has_entry node-1 "$instance"
   within 20 "and any lamp" has_entry node-1 lamps
