@@ -34,14 +34,14 @@ fn a_surplus_broker_is_deleted_once_and_only_while_it_has_no_node() {
         cluster.pod(&key.name, |pod| pod.meta.version = 7);
     }
     let mut deleted = vec![];
-    for action in cluster.whole_plan().actions {
-        match action {
-            Action::DeletePod { key, version, .. } | Action::ReplacePod { key, version, .. } => {
-                assert_eq!(version.as_deref(), Some("7"));
-                deleted.push(key);
-            }
-            other => panic!("{other:?}"),
-        }
+    for action in &cluster.whole_plan().actions {
+        let (Action::DeletePod { key, version, .. } | Action::ReplacePod { key, version, .. }) =
+            action
+        else {
+            panic!("{action:?}");
+        };
+        assert_eq!(version.as_deref(), Some("7"));
+        deleted.push(key.clone());
     }
     deleted.sort();
     assert_eq!(deleted, waiting);
