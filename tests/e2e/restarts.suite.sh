@@ -389,12 +389,19 @@ test_brokers_are_spread_over_the_nodes_that_see_the_devices() {
   open_nodes
   local n
   for n in 1 2 3 4 5 6 7 8; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
+  # Of a node that does not offer a device yet the scheduler knows nothing: both offer them before there is a broker.
+  configure cams "kind: _rtsp._tcp" "capacity: 1"
+  within 20 "both nodes offer eight devices" both_offer 8
   configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
   within 20 "eight brokers run" has_brokers cams 8
   note "applied -> eight brokers ran: $TOOK s"
   equal "brokers on node-1" 4 "$(on_node cams node-1)"
   within 5 "the column says it" column_is cams BROKERS 8/8
   brokers_are cams "True BrokersRun" || fail "BrokersReady is $(brokers_ready_of cams)"
+}
+
+both_offer() { # COUNT of devices; the Configuration is one more resource
+  [ "$(entries | grep -c '^node-1 akri.sh/cams')" = $(($1 + 1)) ] && [ "$(entries | grep -c '^node-2 akri.sh/cams')" = $(($1 + 1)) ]
 }
 
 brokers_have_run_for() { # SECONDS
