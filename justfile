@@ -160,6 +160,7 @@ e2e-long seconds="1000": image
     MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
     HOSTILE_SECONDS=60 PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
     TOGETHER_SECONDS=120 tests/e2e/run together:
+    OPCUA_STACKS=yes tests/e2e/run opcua:
     tests/e2e/soak {{ seconds }}
 
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched

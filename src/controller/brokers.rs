@@ -117,10 +117,17 @@ pub(crate) fn deleted<'a>(
     let is_known = matches!(outcome, Outcome::Done | Outcome::Gone);
     match action {
         // A conflict means that it has got a node meanwhile.
-        Action::ReplacePod {
+        Action::DeletePod {
             key,
             uid,
             version: Some(_),
+            ..
+        }
+        | Action::ReplacePod {
+            key,
+            uid,
+            version: Some(_),
+            ..
         } => is_known.then_some((key, uid)),
         Action::DeletePod { key, uid, .. }
         | Action::ReplacePod { key, uid, .. }
@@ -151,11 +158,12 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
             let tried: Result<DynamicObject, _> = post(&api, &shared.client, query, pod).await;
             performed(tried.map(|_| None))
         }
-        Action::DeletePod { key, uid, .. } => {
-            let preconditions = only(uid, None);
-            delete(&pods(shared, &key.namespace), key, preconditions, None).await
+        Action::DeletePod {
+            key, uid, version, ..
         }
-        Action::ReplacePod { key, uid, version } => {
+        | Action::ReplacePod {
+            key, uid, version, ..
+        } => {
             let preconditions = only(uid, version.as_deref());
             delete(&pods(shared, &key.namespace), key, preconditions, None).await
         }
@@ -317,14 +325,7 @@ fn log(action: &Action, outcome: &Outcome) {
     let (what, object, why): (&str, &dyn Display, &str) = match action {
         Action::CreatePod { broker, .. } => ("broker Pod created", &broker.key, "wanted"),
         Action::DeletePod { key, why, .. } => ("broker Pod deleted", key, *why),
-        Action::ReplacePod { key, version, .. } => (
-            "broker Pod deleted",
-            key,
-            match version {
-                Some(_) => "other nodes may take it",
-                None => "the device is reached differently",
-            },
-        ),
+        Action::ReplacePod { key, cause, .. } => ("broker Pod deleted", key, cause.as_str()),
         Action::TryPod { broker, .. } => ("broker Pod of a new spec tried", &broker.key, "wanted"),
         Action::CreateJob { broker, .. } => ("broker Job created", &broker.key, "wanted"),
         Action::DeleteJob { key, why, .. } => ("broker Job deleted", key, *why),

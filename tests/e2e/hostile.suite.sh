@@ -249,7 +249,8 @@ test_packets_without_end_hide_no_service_and_stop_no_agent() {
 test_who_announces_most_keeps_no_other_out() {
   given_an_honest_service
   begin names evil python3 "$E2E/hostile.py" names _rtsp._tcp 6000 40
-  within "$([ -n "$OPTIMISED" ] && echo 15 || echo 60)" "all Instances are used" has_instances 1000
+  # A host has half of what the others leave of `maxInstances`, which is 1000: here it leaves 999, and the other one is the honest one's.
+  within "$([ -n "$OPTIMISED" ] && echo 15 || echo 60)" "a host has its part of the Instances" has_instances 500
   # It begins after the flood, and the service after both.
   echo 'kind: _rtsp._tcp' >"$SUITE/details"
   begin finder edge "$PETIOLE" discover zeroconf --details "$SUITE/details"
@@ -262,7 +263,7 @@ test_who_announces_most_keeps_no_other_out() {
   begin_agent
   sleep 15
   is_the_same
-  equal "the number of Instances" 1000 "$(instances)"
+  within 60 "what another host announces has an Instance beside them" has_instances 501
   stop finder
   stop names
   responder gone late

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 set_up() {
+  [ -n "${OPCUA_STACKS:-}" ] || { echo "it builds servers with the tools of four languages: just e2e-long"; exit 77; }
   local folder ready
   folder=$("$E2E/opcua_servers/build")
   ready=$(find "$folder"/{python,javascript,java}/ready "$folder/gopcua" 2>/dev/null | wc -l)

@@ -134,9 +134,14 @@ test_agents_restart_and_nothing_is_felt() {
 # Of a device that this node alone has: its kubelet alone gives out its slots.
 test_a_container_gets_a_device_of_its_node_while_the_api_server_is_away() {
   clean
-  echoes lamps 1
-  within 20 "each node has a lamp" has_instances lamps 2
   local instance
+  kubectl apply -f - <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: lamps}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "{descriptions: [lamp], shared: false}"}, capacity: 1}
+X
+  within 20 "each node has a lamp" has_instances lamps 2
   instance=$(kubectl get instances.akri.sh -o json | jq -r '.items[] | select(.spec.configurationName == "lamps" and .spec.nodes == ["node-1"]) | .metadata.name')
   within 20 "node-1 offers its lamp" has_entry node-1 "$instance"
   within 20 "and any lamp" has_entry node-1 lamps
@@ -384,12 +389,19 @@ test_brokers_are_spread_over_the_nodes_that_see_the_devices() {
   open_nodes
   local n
   for n in 1 2 3 4 5 6 7 8; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
+  # Of a node that does not offer a device yet the scheduler knows nothing: both offer them before there is a broker.
+  configure cams "kind: _rtsp._tcp" "capacity: 1"
+  within 20 "both nodes offer eight devices" both_offer 8
   configure cams "kind: _rtsp._tcp" "capacity: 1, $BROKER"
   within 20 "eight brokers run" has_brokers cams 8
   note "applied -> eight brokers ran: $TOOK s"
   equal "brokers on node-1" 4 "$(on_node cams node-1)"
   within 5 "the column says it" column_is cams BROKERS 8/8
   brokers_are cams "True BrokersRun" || fail "BrokersReady is $(brokers_ready_of cams)"
+}
+
+both_offer() { # COUNT of devices; the Configuration is one more resource
+  [ "$(entries | grep -c '^node-1 akri.sh/cams')" = $(($1 + 1)) ] && [ "$(entries | grep -c '^node-2 akri.sh/cams')" = $(($1 + 1)) ]
 }
 
 brokers_have_run_for() { # SECONDS

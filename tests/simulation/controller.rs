@@ -329,10 +329,12 @@ impl Controller {
                     created => created.map(Some),
                 }
             }
-            brokers::Action::DeletePod { key, uid, .. } => {
-                self.delete_pod(key, (uid, None)).await.map(|()| None)
+            brokers::Action::DeletePod {
+                key, uid, version, ..
             }
-            brokers::Action::ReplacePod { key, uid, version } => {
+            | brokers::Action::ReplacePod {
+                key, uid, version, ..
+            } => {
                 let deleted = self.delete_pod(key, (uid, version.as_deref()));
                 deleted.await.map(|()| None)
             }

@@ -78,7 +78,9 @@ impl Look {
     pub(crate) fn all_uses(&self) -> Option<Vec<Use>> {
         match self.records.checkpoint {
             Checkpoint::Missing if self.is_trusted && self.has_started => Some(self.records.uses()),
-            _ => self.records.kept_uses(),
+            Checkpoint::Missing | Checkpoint::Unreadable(_) | Checkpoint::Read { .. } => {
+                self.records.kept_uses()
+            }
         }
     }
 }

@@ -12,6 +12,24 @@ pub(crate) struct Broker {
     pub(crate) digest: String,
 }
 
+/// The cause why a Pod is replaced. One does not use up the other's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// The device is reached differently.
+    Moved,
+    /// Other nodes than it names may take it.
+    OtherNodes,
+}
+
+impl Cause {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Moved => "the device is reached differently",
+            Self::OtherNodes => "other nodes may take it",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     CreatePod {
@@ -23,6 +41,8 @@ pub(crate) enum Action {
     DeletePod {
         key: ObjectKey,
         uid: String,
+        /// The version of a Pod that is one too many while it has no node: if it has got one meanwhile it stays.
+        version: Option<String>,
         why: &'static str,
     },
     /// Deletes a Pod that was given another way to the device, or that other nodes could take. The next one is created once it
@@ -32,6 +52,7 @@ pub(crate) enum Action {
         uid: String,
         /// The version of a Pod that has no node: if it has got one meanwhile it stays.
         version: Option<String>,
+        cause: Cause,
     },
     /// Asks the API server whether it would create a Pod of a new broker spec, before Pods of the old one are replaced.
     TryPod { broker: Broker, pod: Value },

@@ -2,7 +2,7 @@
 //! Pods that were replaced. Pure. A controller that starts knows nothing, and is right all the same.
 pub(crate) use super::outcome::{Notice, Outcome};
 use super::{
-    action::{Action, Broker},
+    action::{Action, Broker, Cause},
     avoided::Avoided,
     failures::{Failure, Failures},
     specs::Specs,
@@ -32,8 +32,8 @@ pub(crate) struct Memory {
     failures: Failures,
     pub(crate) specs: Specs,
     avoided: Avoided,
-    /// The times at which Pods were replaced because their devices had moved.
-    moved: BTreeMap<ObjectKey, Timestamp>,
+    /// The times at which Pods were replaced, for each cause.
+    replaced: BTreeMap<(ObjectKey, Cause), Timestamp>,
     /// The times at which somebody else's Pods were found to have the names of brokers.
     taken: BTreeMap<ObjectKey, Timestamp>,
     /// The time at which each Instance was seen first, by its uid.
@@ -47,7 +47,7 @@ impl Memory {
         self.failures.observe(whole);
         self.avoided.observe(whole);
         self.specs.observe(whole);
-        (self.moved).retain(|_, at| now < *at + MOVES_APART);
+        (self.replaced).retain(|_, at| now < *at + MOVES_APART);
         (self.taken).retain(|_, at| now < *at + TAKEN_FOR);
         for uid in uids(world) {
             if !self.first_seen.contains_key(uid) {
@@ -118,7 +118,8 @@ impl Memory {
         let retry_in = self
             .failures
             .add(&broker, Failure::Ended(&pod.meta.uid), now);
-        if pod.has_ended() {
+        // A Pod that has succeeded says nothing against its node, and an unknown end is none.
+        if pod.phase == "Failed" {
             self.avoided.add(&broker, pod, now);
         }
         let cause = [&pod.reason, &pod.message].into_iter();
@@ -151,10 +152,13 @@ impl Memory {
                 self.settle_creation(broker, outcome, now)
             }
             Action::TryPod { broker, .. } => self.settle_trial(broker, outcome, now),
-            Action::ReplacePod { key, version, .. }
-                if is_gone || version.is_none() && *outcome == Outcome::Conflict =>
-            {
-                self.moved.insert(key.clone(), now);
+            Action::ReplacePod {
+                key,
+                version,
+                cause,
+                ..
+            } if is_gone || version.is_none() && *outcome == Outcome::Conflict => {
+                self.replaced.insert((key.clone(), *cause), now);
                 None
             }
             Action::ReplacePod { .. }
@@ -271,9 +275,10 @@ impl Memory {
         self.failures.count(key, digest)
     }
 
-    /// Returns when the broker of a device that has moved may be replaced.
-    pub(crate) fn may_move_at(&self, key: &ObjectKey) -> Option<Timestamp> {
-        self.moved.get(key).map(|at| *at + MOVES_APART)
+    /// Returns when a broker may be replaced again for this cause.
+    pub(crate) fn may_replace_at(&self, key: &ObjectKey, cause: Cause) -> Option<Timestamp> {
+        let before = self.replaced.get(&(key.clone(), cause));
+        before.map(|at| *at + MOVES_APART)
     }
 
     /// Returns whether somebody else has the name of a broker.

@@ -5,7 +5,7 @@ mod reach;
 mod reported;
 mod specs;
 
-pub(crate) use super::action::{Action, Broker};
+pub(crate) use super::action::{Action, Broker, Cause};
 use super::{
     memory::Memory,
     report::{Report, Reports},

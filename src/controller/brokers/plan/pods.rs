@@ -1,5 +1,5 @@
 //! Decides which Pods are created, and which stay. Pure.
-use super::{Action, Place, Planner, Serving, Target, WantedPods, reported::Gaps};
+use super::{Action, Cause, Place, Planner, Serving, Target, WantedPods, reported::Gaps};
 use crate::{
     api::{broker::NODES_MAX, names},
     controller::world::BrokerPod,
@@ -32,6 +32,9 @@ struct Pods<'a> {
     ended: Vec<(Serving<'a>, Option<Timestamp>)>,
     /// The number of slots of the Pods that are being deleted.
     leaving: usize,
+    /// The number of ended Pods that are being deleted. Each has its successor once it is gone: with another name before, the
+    /// successor would have none of its back-off, and a Pod that a finalizer keeps would have ever more of them.
+    ended_leaving: usize,
 }
 
 /// The number of Pods that can be added.
@@ -66,40 +69,34 @@ impl<'a> Planner<'a> {
         let order =
             |Serving { pod, .. }: &Serving<'_>| (pod.phase != "Running", pod.node.is_none());
         found.serving.sort_by_key(order);
-        let serving = found.serving;
-        let lost = self.slots_of_lost_nodes(target, &serving);
-        for (n, Serving { key, pod }) in serving.iter().enumerate() {
-            if n >= capacity || n >= places.len() && pod.node.is_none() {
-                let why = "the device has fewer slots, or fewer nodes see it";
-                self.delete_pod(key, pod, why);
-            }
-        }
+        let lost = self.slots_of_lost_nodes(target, &found.serving);
+        let used = found.leaving + found.ended_leaving + found.serving.len() + lost;
+        let serving = self.without_surplus(found.serving, capacity, places.len());
         let is_free = |place: &&Place<'_>| place.is_fit && !occupied.contains(place.node);
         let free: Vec<&Place<'_>> = places.iter().filter(is_free).collect();
         let waiting = serving.iter().filter(|one| one.pod.node.is_none()).count();
         let mut room = Room {
-            slots: capacity.saturating_sub(found.leaving + serving.len() + lost),
-            nodes: free.len().saturating_sub(waiting),
+            slots: capacity.saturating_sub(used),
+            nodes: free.len().saturating_sub(waiting + found.ended_leaving),
         };
         for (ended, retry_at) in found.ended.iter().filter(|_| is_fit) {
             self.replace_ended(*ended, *retry_at, &mut room);
         }
         let mut gaps = Gaps {
-            has_ended: !found.ended.is_empty(),
+            has_ended: !found.ended.is_empty() || found.ended_leaving > 0,
             lost,
             ..Gaps::default()
         };
         let missing = room.slots.min(room.nodes);
-        let serving = &serving[..serving.len().min(capacity)];
         if missing > 0 || waiting > 0 {
             let reach = self.reach(wanted, &places, &free);
-            self.replace_waiting(serving, &reach);
+            self.replace_waiting(&serving, &reach);
             if missing > 0 && self.check_reports(target, places.len()) {
                 gaps.absent = self.create(wanted, &reach, missing);
                 gaps.is_nameless = gaps.absent.len() < missing;
             }
         }
-        self.report_pods(wanted, &places, serving, &gaps);
+        self.report_pods(wanted, &places, &serving, &gaps);
     }
 
     /// Returns the nodes that have a Pod of the Instance: no other can be there before it is gone.
@@ -117,13 +114,17 @@ impl<'a> Planner<'a> {
         occupied: &BTreeSet<&NodeName>,
     ) -> Pods<'a> {
         let target = wanted.target;
-        let (mut leaving, mut serving, mut ended) = (0, vec![], vec![]);
+        let mut found = Pods {
+            serving: vec![],
+            ended: vec![],
+            leaving: 0,
+            ended_leaving: 0,
+        };
         for (key, pod) in self.pods.remove(&target.owner()).unwrap_or_default() {
-            let on = |node| places.iter().find(|place| place.node == node);
-            let place = pod.node.as_ref().and_then(on);
-            if pod.node.is_some() && place.is_none() {
+            let sees = |node| places.iter().any(|place| place.node == node);
+            if pod.node.as_ref().is_some_and(|node| !sees(node)) {
                 self.delete_pod(key, pod, "its node sees the device no more");
-                leaving += self.slots_of(pod);
+                found.leaving += usize::from(!pod.has_ended() && !self.is_on_lost_node(pod));
                 continue;
             }
             // If no other Pod can follow, the running one is better than none.
@@ -132,25 +133,55 @@ impl<'a> Planner<'a> {
                 other.is_fit && (is_its || !occupied.contains(other.node))
             });
             let one = Serving { key, pod };
-            match self.state_of(one, place, wanted.digest) {
-                PodState::Leaves => leaving += self.slots_of(pod),
-                PodState::Serves => serving.push(one),
-                PodState::Outdated | PodState::Moved if !may_follow => serving.push(one),
-                PodState::Outdated if !self.check_spec(wanted, key, places) => serving.push(one),
+            match self.state_of(one, places, wanted.digest) {
+                // A Pod on a lost node may stay for ever; `slots_of_lost_nodes` counts its slots.
+                PodState::Leaves if self.is_on_lost_node(pod) => {}
+                PodState::Leaves if pod.has_ended() => found.ended_leaving += 1,
+                PodState::Leaves => found.leaving += 1,
+                PodState::Serves => found.serving.push(one),
+                PodState::Outdated | PodState::Moved if !may_follow => found.serving.push(one),
+                PodState::Outdated if !self.check_spec(wanted, key, places) => {
+                    found.serving.push(one);
+                }
                 PodState::Outdated => {
                     self.delete_pod(key, pod, "its Configuration asks for another");
-                    leaving += 1;
+                    found.leaving += 1;
                 }
-                PodState::Moved if self.replaced(one) => leaving += 1,
-                PodState::Moved => serving.push(one),
-                PodState::Ended { retry_at } => ended.push((one, retry_at)),
+                PodState::Moved if self.replaced(one, Cause::Moved) => found.leaving += 1,
+                PodState::Moved => found.serving.push(one),
+                PodState::Ended { retry_at } => found.ended.push((one, retry_at)),
             }
         }
-        Pods {
-            serving,
-            ended,
-            leaving,
+        found
+    }
+
+    /// Deletes the Pods beyond the slots of the device, and those without a node beyond the nodes where there is none of the
+    /// others. Returns the rest.
+    fn without_surplus(
+        &mut self,
+        serving: Vec<Serving<'a>>,
+        capacity: usize,
+        places: usize,
+    ) -> Vec<Serving<'a>> {
+        let with_slot = serving.iter().take(capacity);
+        let nodes: BTreeSet<_> = with_slot.filter_map(|one| one.pod.node.as_ref()).collect();
+        let mut left = places.saturating_sub(nodes.len());
+        let mut kept = vec![];
+        for (n, one) in serving.into_iter().enumerate() {
+            let is_waiting = one.pod.node.is_none();
+            if n < capacity && !(is_waiting && left == 0) {
+                left -= usize::from(is_waiting);
+                kept.push(one);
+                continue;
+            }
+            self.plan.actions.push(Action::DeletePod {
+                key: one.key.clone(),
+                uid: one.pod.meta.uid.clone(),
+                version: is_waiting.then(|| one.pod.meta.version.to_string()),
+                why: "the device has fewer slots, or fewer nodes see it",
+            });
         }
+        kept
     }
 
     /// Returns whether the API server accepts Pods of this spec. It is asked once for each spec, by a dry run: a spec that
@@ -181,7 +212,7 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn state_of(&self, one: Serving<'a>, place: Option<&Place<'_>>, digest: &str) -> PodState {
+    fn state_of(&self, one: Serving<'a>, places: &[Place<'_>], digest: &str) -> PodState {
         let Serving { key, pod } = one;
         if pod.meta.is_deleting {
             return PodState::Leaves;
@@ -195,20 +226,27 @@ impl<'a> Planner<'a> {
         if noted(names::BROKER_DIGEST).is_some_and(|then| then != digest) {
             return PodState::Outdated;
         }
-        let then = noted(names::BROKER_CONNECTION)
-            .zip(place)
-            .and_then(|(noted, place)| noted_on(noted, place.node));
-        let now = place.and_then(|place| place.connection);
-        match then.zip(now).is_some_and(|(then, now)| then != now) {
-            true => PodState::Moved,
-            false => PodState::Serves,
+        let is_moved = |place: &Place<'_>| {
+            let then = noted(names::BROKER_CONNECTION);
+            let then = then.and_then(|noted| noted_on(noted, place.node));
+            then.zip(place.connection)
+                .is_some_and(|(then, now)| then != now)
+        };
+        // A Pod that waits starts with the connection of that time, and must not be replaced then for the one of before.
+        let mut its_places = places.iter().filter(|place| match &pod.node {
+            Some(node) => node == place.node,
+            None => place.is_fit && pod.may_run_on.contains(place.node),
+        });
+        if its_places.any(is_moved) {
+            return PodState::Moved;
         }
+        PodState::Serves
     }
 
     /// Replaces the Pod of a device whose connection has changed, or that other nodes see now: the first time at once, later
     /// after a wait. Returns whether it is replaced now.
-    pub(super) fn replaced(&mut self, Serving { key, pod }: Serving<'_>) -> bool {
-        let at = self.input.memory.may_move_at(key);
+    pub(super) fn replaced(&mut self, Serving { key, pod }: Serving<'_>, cause: Cause) -> bool {
+        let at = self.input.memory.may_replace_at(key, cause);
         if let Some(at) = at.filter(|at| *at > self.input.now) {
             self.wake_at(at);
             return false;
@@ -218,6 +256,7 @@ impl<'a> Planner<'a> {
             key: key.clone(),
             uid: pod.meta.uid.clone(),
             version: is_waiting.then(|| pod.meta.version.to_string()),
+            cause,
         });
         true
     }
@@ -245,11 +284,8 @@ impl<'a> Planner<'a> {
         !node.is_some_and(|node| node.is_ready)
     }
 
-    /// Returns the number of slots that a Pod still has while it is being deleted. A Pod on a lost node may stay for ever;
-    /// [`Self::slots_of_lost_nodes`] counts its slots.
-    fn slots_of(&self, pod: &BrokerPod) -> usize {
-        let is_on_lost_node = pod.node.as_ref().is_some_and(|node| self.is_lost(node));
-        usize::from(!pod.has_ended() && !is_on_lost_node)
+    fn is_on_lost_node(&self, pod: &BrokerPod) -> bool {
+        pod.node.as_ref().is_some_and(|node| self.is_lost(node))
     }
 
     /// Deletes a Pod that has ended, so that another can be created. The successor waits until `retry_at`, so that a broker
@@ -284,6 +320,7 @@ impl<'a> Planner<'a> {
             self.plan.actions.push(Action::DeletePod {
                 key: key.clone(),
                 uid: pod.meta.uid.clone(),
+                version: None,
                 why,
             });
         }

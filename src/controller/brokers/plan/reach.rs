@@ -1,5 +1,5 @@
 //! Says which nodes a new Pod may run on. The affinity of a Pod cannot be changed: one that no longer fits is replaced. Pure.
-use super::{Action, Place, Planner, Serving, Target, WantedPods};
+use super::{Action, Cause, Place, Planner, Serving, Target, WantedPods};
 use crate::{
     api::{
         broker::{self, NODES_MAX, SpecError},
@@ -30,7 +30,7 @@ impl<'a> Planner<'a> {
         for one in serving.iter().filter(|one| one.pod.node.is_none()) {
             // A Pod that names no node was not made here, or somebody has changed it.
             if !reach.is_empty() && !one.pod.may_run_on.is_empty() && is_outdated(one.pod) {
-                self.replaced(*one);
+                self.replaced(*one, Cause::OtherNodes);
             }
         }
     }

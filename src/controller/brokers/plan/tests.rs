@@ -4,6 +4,7 @@ mod jobs;
 mod pods;
 mod refusals;
 mod scheduling;
+mod waiting;
 
 use super::*;
 use crate::{

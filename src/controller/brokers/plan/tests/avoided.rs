@@ -52,6 +52,18 @@ fn a_node_is_avoided_after_three_failures_and_by_brokers_of_the_same_spec() {
 }
 
 #[test]
+fn a_broker_that_succeeds_says_nothing_against_its_node() {
+    let mut cluster = one_slot(&["a", "b"]);
+    cluster.settle();
+    for _ in 0..4 {
+        assert_eq!(cluster.on("a").as_deref(), Some("cam-1-pod"));
+        cluster.pod("cam-1-pod", |pod| pod.phase = "Succeeded".to_owned());
+        cluster.plan();
+        cluster.after(8).settle();
+    }
+}
+
+#[test]
 fn a_broker_that_waits_for_the_end_of_a_nodes_rest_is_replaced() {
     let mut cluster = one_slot(&["a", "b"]);
     cluster.settle();

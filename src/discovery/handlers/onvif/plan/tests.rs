@@ -237,7 +237,9 @@ fn what_a_camera_said_is_believed_until_three_failures() {
     let mut catalog = catalog("");
     let camera = camera("a-1", "10.0.0.7");
     assert_eq!(
-        found(&mut catalog, &[camera.clone()], None).devices.len(),
+        found(&mut catalog, std::slice::from_ref(&camera), None)
+            .devices
+            .len(),
         1
     );
     for (failures, offered) in [(1, 1), (2, 1), (3, 0)] {
@@ -258,7 +260,7 @@ fn what_a_camera_said_is_believed_until_three_failures() {
 fn a_camera_that_changes_is_asked_again_and_keeps_its_address() {
     let mut catalog = catalog("");
     let first = camera("a-1", "10.0.0.7");
-    found(&mut catalog, &[first.clone()], None);
+    found(&mut catalog, std::slice::from_ref(&first), None);
     assert!(catalog.start(0, 5 * SECOND).is_empty());
     let mut second = (*first).clone();
     second.generation = 2;
