@@ -12,12 +12,12 @@ pub(crate) mod plan;
 use super::{
     pod_resources,
     settings::{Clock, Settings},
-    values::KubeletFolder,
+    values::{KubeletFolder, PodList},
 };
 use crate::{
     model::{
         resource_name::{ResourceName, ResourcePrefixes},
-        slot_table::Held,
+        slot_table::{Held, Use},
     },
     telemetry::metrics,
 };
@@ -115,6 +115,15 @@ impl RecordsReader {
         let list = pod_resources::pod_list(&self.settings).await?;
         let checkpoint = read_checkpoint(&self.settings).await;
         Ok(KubeletRecords { list, checkpoint })
+    }
+
+    /// Returns all that containers have or may have by the checkpoint alone, if it can be read. The kubelet need not answer.
+    pub(super) async fn kept_uses(&self) -> Option<Vec<Use>> {
+        let records = KubeletRecords {
+            list: PodList::default(),
+            checkpoint: read_checkpoint(&self.settings).await,
+        };
+        records.kept_uses()
     }
 
     /// Reads both records, with a checkpoint that is not older than the list if the kubelet can be made to write one.

@@ -237,7 +237,10 @@ impl Agent {
         if self.store.is_remote() {
             let (store, table) = (self.store.clone(), self.table.clone());
             let node = self.settings.node_name.clone();
-            tasks.spawn("usage", |stop| slots::usage::run(store, table, node, stop));
+            let served = requests.clone();
+            tasks.spawn("usage", |stop| {
+                slots::usage::run(store, table, node, served, stop)
+            });
         }
         let inputs = slots::reclaim::Inputs {
             settings: self.settings.clone(),

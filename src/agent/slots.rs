@@ -6,6 +6,7 @@
 //! Allocate calls send claims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
 //! sends releases, and claims of slots that are in use already; [`plan`] decides which. All requests are served by one task,
 //! so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any more is undone.
+mod pauses;
 pub(crate) mod plan;
 pub(super) mod reclaim;
 mod request;
@@ -275,17 +276,19 @@ enum Written<'a> {
 
 async fn write<'a>(slots: &'a Slots, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
     let changes: Vec<SlotChange> = claim.changes().cloned().collect();
+    // A device may become one of several nodes during the write: what was not written is remembered also then.
+    let (own, others) = plan::divided(exchanges, &slots.table.borrow());
     slots.table.begin(&changes);
-    let (_, others) = plan::remembered(exchanges.clone(), &slots.table.borrow());
     let mut exchange = match others.is_empty() {
         true => async { Ok(()) }.boxed(),
-        false => slots.store.exchange(others),
+        false => slots.store.exchange(others.clone()),
     };
     let Ok(written) = timeout(WRITE_TIMEOUT, &mut exchange).await else {
         return Written::Late(exchange);
     };
     let answered = written.is_ok().then(|| slots.clock.uptime());
-    slots.table.settle(&exchanges, answered);
+    slots.table.settle_own(&own, answered);
+    slots.table.settle(&others, answered);
     match written {
         Ok(()) => Written::Done,
         Err(error) => Written::Refused(error),
@@ -304,7 +307,7 @@ fn write_each<'a>(
     for exchange in &own {
         info!(slot = %exchange.change.slot, "{what}");
     }
-    slots.table.settle(&own, Some(slots.clock.uptime()));
+    slots.table.settle_own(&own, Some(slots.clock.uptime()));
     let exchanges = plan::still_written(others, &instances);
     let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
     slots.table.begin(&changes);

@@ -37,8 +37,8 @@ use tracing::{info, warn};
 
 /// An Allocate call is answered by then, because the kubelet waits without end, and admits no other Pod meanwhile.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for which a call waits for a device that was adopted and not seen yet, and for a slot that nobody knows yet whether
-/// it is free. It leaves time for the claim.
+/// The time for which a call waits in all: for the kubelet's records, for a slot that nobody knows yet whether it is free, and
+/// for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
     inputs: Inputs,
@@ -109,14 +109,15 @@ impl Allocator {
         containers: Vec<Vec<String>>,
         start: Start,
     ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
+        let until = Instant::now() + SEEN_TIMEOUT;
         former_name::check(&self.inputs, resource, &containers).await?;
-        predecessor::learn(&self.inputs).await;
-        let (gone, expected) = self.expected(resource, &containers).await?;
+        predecessor::learn(&self.inputs, resource, until).await;
+        let (gone, expected) = self.expected(resource, &containers, until).await?;
         let keys = expected
             .changes()
             .map(|change| change.key.clone())
             .collect();
-        let found = self.seen(keys).await?;
+        let found = self.seen(keys, until).await?;
         let digest = |found: &Found| found.device.connection_digest();
         let digests: BTreeMap<InstanceName, ConnectionDigest> = found
             .iter()
@@ -203,9 +204,8 @@ impl Allocator {
             );
             counted(self.claim(resource, vec![lost], Start::Replayed).await)?;
         }
-        let found = self
-            .seen(slots.iter().map(|held| held.key.clone()).collect())
-            .await?;
+        let keys = slots.iter().map(|held| held.key.clone()).collect();
+        let found = self.seen(keys, Instant::now() + SEEN_TIMEOUT).await?;
         for held in slots {
             self.check_connection(resource, &held, &found)?;
         }
@@ -261,10 +261,10 @@ impl Allocator {
         &self,
         resource: &Resource,
         containers: &[Vec<String>],
+        until: Instant,
     ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
         let mut slots = self.inputs.table.subscribe();
         let mut gone = BTreeSet::new();
-        let until = Instant::now() + SEEN_TIMEOUT;
         loop {
             let planned = slots
                 .borrow_and_update()
@@ -312,9 +312,10 @@ impl Allocator {
     async fn seen(
         &self,
         keys: BTreeSet<InstanceKey>,
+        until: Instant,
     ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let mut discoveries = self.inputs.discoveries.clone();
-        let waiting = timeout(SEEN_TIMEOUT, async {
+        let waiting = timeout_at(until, async {
             loop {
                 discoveries.mark_unchanged();
                 let found = self.find(&keys)?;

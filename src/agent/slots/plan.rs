@@ -165,13 +165,20 @@ pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec
     changes
 }
 
-/// Divides exchanges into those of slots that the table remembers, as far as they have the owner `from`, and the others.
+/// Divides exchanges into those of slots that the table remembers, and the others.
+pub(crate) fn divided(
+    exchanges: Vec<Exchange>,
+    table: &SlotTable,
+) -> (Vec<Exchange>, Vec<Exchange>) {
+    (exchanges.into_iter()).partition(|exchange| table.is_own(&exchange.change.slot))
+}
+
+/// The same, and the slots that the table remembers only as far as they have the owner `from`.
 pub(crate) fn remembered(
     exchanges: Vec<Exchange>,
     table: &SlotTable,
 ) -> (Vec<Exchange>, Vec<Exchange>) {
-    let (mut own, others): (Vec<_>, Vec<_>) =
-        (exchanges.into_iter()).partition(|exchange| table.is_own(&exchange.change.slot));
+    let (mut own, others) = divided(exchanges, table);
     own.retain(|Exchange { change, .. }| {
         table.settled_owner(&change.slot) == Ok(change.from.as_ref())
     });

@@ -12,7 +12,7 @@ use crate::{
         values::{KubeletSocket, ValidatedConfigurations},
     },
     api::reason::Reason,
-    model::slot_table::{HeldTwice, SlotTable, Use},
+    model::slot_table::{HeldTwice, SETTLED_AFTER, SlotTable, Use},
     publish,
     store::{About, Store},
     supervisor::ChannelClosed,
@@ -29,6 +29,9 @@ use tracing::{debug, info, warn};
 /// The wait between the arrival of an Instance and the next look is `look_interval` divided by this. Instances that arrive
 /// together share one look.
 const ARRIVAL_WAIT_DIVISOR: u32 = 20;
+
+/// The time after which the Instances are believed if no look can tell what containers have.
+const BLIND_FOR: Duration = SETTLED_AFTER;
 
 /// The inputs of the looks.
 pub(in crate::agent) struct Inputs {
@@ -60,6 +63,8 @@ struct Memory {
     kubelet_since: Duration,
     /// The error of the checkpoint, if it could not be read.
     unreadable: Option<String>,
+    /// The uptime of the first look since which no look could tell what containers have.
+    blind_since: Option<Duration>,
 }
 
 /// Looks every few seconds while this node has Instances, or can get some soon because of a Configuration or because a
@@ -91,11 +96,14 @@ pub(in crate::agent) async fn run(
                 let slots = slots.borrow_and_update();
                 (slots.held(), slots.arrivals())
             };
-            match inputs.records.look(&held, &mut memory.confirmed).await {
+            let look = inputs.records.look(&held, &mut memory.confirmed).await;
+            let all = match &look {
+                Ok(look) => look.all_uses(),
+                Err(_) => inputs.records.kept_uses().await,
+            };
+            memory.learn(&inputs.table, all, arrivals, begun);
+            match look {
                 Ok(look) => {
-                    if let Some(all) = look.all_uses() {
-                        inputs.table.confirm(all, arrivals, begun);
-                    }
                     for request in memory.decide(&inputs, look, &uses, begun) {
                         (requests.send(request).await).map_err(|_| ChannelClosed)?;
                     }
@@ -152,6 +160,30 @@ impl Memory {
     fn distrust(&mut self, uses: &watch::Sender<Uses>) {
         self.missed.clear();
         publish::if_changed(uses, None);
+    }
+
+    /// Takes over all that containers have or may have. If nobody can tell that for [`BLIND_FOR`], the Instances are believed:
+    /// otherwise no container would get a device of this node any more.
+    fn learn(
+        &mut self,
+        table: &SharedTable,
+        all: Option<Vec<Use>>,
+        arrivals: u64,
+        begun: Duration,
+    ) {
+        let Some(all) = all else {
+            let since = *self.blind_since.get_or_insert(begun);
+            if begun.saturating_sub(since) >= BLIND_FOR && table.trust(arrivals) {
+                warn!(
+                    "the kubelet's checkpoint could not be read for {} s: the Instances alone say which slots are free, so a slot that was given out just before this agent started could be given out again; make {} readable for the agent",
+                    BLIND_FOR.as_secs(),
+                    petiole_kubelet_api::checkpoint::FILE
+                );
+            }
+            return;
+        };
+        self.blind_since = None;
+        table.confirm(all, arrivals, begun);
     }
 
     fn decide(

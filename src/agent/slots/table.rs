@@ -49,9 +49,23 @@ impl SharedTable {
 
     /// Ends what [`Self::begin`] began. `written` is the uptime at which the write was answered; `None` if it failed.
     pub(super) fn settle(&self, exchanges: &[Exchange], written: Option<Duration>) {
+        self.settled(exchanges, written, SlotTable::settle);
+    }
+
+    /// The same for slots that were not written, because this node alone had their devices when the change began.
+    pub(super) fn settle_own(&self, exchanges: &[Exchange], written: Option<Duration>) {
+        self.settled(exchanges, written, SlotTable::settle_own);
+    }
+
+    fn settled(
+        &self,
+        exchanges: &[Exchange],
+        written: Option<Duration>,
+        settle: fn(&mut SlotTable, &[SlotChange], Option<Duration>),
+    ) {
         let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
         self.0.send_modify(|slots| {
-            slots.settle(&changes, written);
+            settle(slots, &changes, written);
             if written.is_some() {
                 for Exchange {
                     change,
@@ -67,5 +81,10 @@ impl SharedTable {
     /// Takes over a look at the kubelet's records: see [`SlotTable::confirm`].
     pub(in crate::agent) fn confirm(&self, uses: Vec<Use>, arrivals: u64, begun: Duration) {
         (self.0).send_if_modified(|slots| slots.confirm(uses, arrivals, begun));
+    }
+
+    /// Believes what the Instances say: see [`SlotTable::trust`].
+    pub(super) fn trust(&self, arrivals: u64) -> bool {
+        (self.0).send_if_modified(|slots| slots.trust(arrivals))
     }
 }

@@ -1,9 +1,13 @@
 //! Shows in their Instances who holds the slots of devices that this node alone has. The slot table remembers it, and
 //! `deviceUsage` follows within a second for the controller and for people: one patch for each Instance that differs.
 //!
-//! Nothing is kept of what is to be written: each round compares the table with the Instances, so that a write that failed
+//! Nothing is kept of what is to be written ([`super::pauses`] says only who waits): each round compares the table with the Instances, so that a write that failed
 //! or was undone by somebody is due again. No container waits for it.
-use super::{request::WRITE_TIMEOUT, table::SharedTable};
+use super::{
+    pauses::{FIRST_RETRY, LAST_RETRY, LONGEST_WAIT, Outcome, Pauses},
+    request::{Requests, WRITE_TIMEOUT},
+    table::SharedTable,
+};
 use crate::{
     agent::device_state,
     api::{instance::Instance, reason::Reason},
@@ -27,14 +31,11 @@ use tracing::{debug, warn};
 const GATHER: Duration = Duration::from_millis(250);
 /// The most Instances that are written in a round. Beyond it: the others are written in the next one.
 const PER_ROUND: usize = 100;
-/// The waits after a round in which the server did not answer.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(10);
-/// The time for which an Instance is left alone whose write the server refused.
-const REFUSED_WAIT: Duration = Duration::from_secs(300);
+/// The time for the last claims to be written when the agent ends.
+const LAST_ROUND: Duration = Duration::from_secs(2);
 
 /// The slots of one Instance that are to be written.
-type Due = (InstanceKey, Vec<Exchange>);
+pub(super) type Due = (InstanceKey, Vec<Exchange>);
 
 /// Returns the slots that an Instance shows as held, with the digests. A value that nobody can read is that of another node.
 fn shown(key: &InstanceKey, instance: &Instance) -> BTreeMap<u32, (SlotOwner, Option<String>)> {
@@ -61,16 +62,17 @@ pub(crate) fn due(table: &SlotTable, instances: &Instances) -> Vec<Due> {
         .collect()
 }
 
-/// Keeps the Instances up to date until `shutdown`.
+/// Keeps the Instances up to date until `shutdown`. The last claims are written after those who serve `requests` have ended.
 pub(in crate::agent) async fn run(
     store: Arc<dyn Store>,
     table: SharedTable,
     node: NodeName,
+    requests: Requests,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (mut slots, mut news) = (table.subscribe(), store.news());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let mut refused = BTreeMap::new();
+    let mut pauses = Pauses::default();
     let rounds = async {
         let (mut gather, mut again) = (GATHER, Duration::MAX);
         loop {
@@ -83,62 +85,77 @@ pub(in crate::agent) async fn run(
             slots.mark_unchanged();
             news.mark_unchanged();
             let mut due = due(&table.borrow(), &store.instances().borrow());
-            let now = Instant::now();
-            refused.retain(|key, until| *until > now && due.iter().any(|(due, _)| due == key));
-            due.retain(|(key, _)| !refused.contains_key(key));
+            pauses.keep_back(&mut due, Instant::now());
             let is_more = due.len() > PER_ROUND;
             due.truncate(PER_ROUND);
-            match write(&*store, &node, due).await {
-                Ok(new) => {
-                    refused.extend(new.into_iter().map(|key| (key, now + REFUSED_WAIT)));
-                    let later = match refused.is_empty() {
-                        true => Duration::MAX,
-                        false => REFUSED_WAIT,
-                    };
-                    (gather, again) = (GATHER, if is_more { Duration::ZERO } else { later });
-                    backoff.reset();
-                }
-                Err(reason) => {
-                    debug!("slots are written when the API server is back: {reason}");
-                    (gather, again) = (backoff.next_wait(), Duration::ZERO);
-                }
+            let written = write(&*store, &node, due).await;
+            if !written.is_empty() && is_away(&written) {
+                debug!("slots are written when the API server is back");
+                (gather, again) = (backoff.next_wait(), Duration::ZERO);
+                continue;
             }
+            backoff.reset();
+            let now = Instant::now();
+            for (due, outcome) in written {
+                pauses.note(due, outcome, now);
+            }
+            let later = pauses.next(now).unwrap_or(Duration::MAX);
+            (gather, again) = (GATHER, if is_more { Duration::ZERO } else { later });
         }
     };
-    shutdown.run_until_cancelled(rounds).await.unwrap_or(Ok(()))
+    if let Some(ended) = shutdown.run_until_cancelled(rounds).await {
+        return ended;
+    }
+    let last = async {
+        requests.closed().await;
+        let mut due = due(&table.borrow(), &store.instances().borrow());
+        due.truncate(PER_ROUND);
+        write(&*store, &node, due).await;
+    };
+    timeout(LAST_ROUND, last).await.ok();
+    Ok(())
 }
 
-/// Writes the slots of Instances. Returns the Instances whose write was refused; an error if the server does not answer, after
-/// which the others are not tried.
-async fn write(
-    store: &dyn Store,
-    node: &NodeName,
-    due: Vec<Due>,
-) -> Result<Vec<InstanceKey>, String> {
-    let write = |(key, exchanges): Due| async move {
-        let written = timeout(WRITE_TIMEOUT, store.exchange(exchanges)).await;
+/// Returns whether the server has answered none of these writes.
+fn is_away(written: &[(Due, Outcome)]) -> bool {
+    (written.iter()).all(|(_, outcome)| *outcome == Outcome::Unanswered)
+}
+
+/// Writes the slots of Instances. Returns what became of each. If the server answers none of the first, the others are not
+/// tried.
+async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, Outcome)> {
+    let write = |due: Due| async move {
+        let written = timeout(WRITE_TIMEOUT, store.exchange(due.1.clone())).await;
         let late = || Err(StoreError::Unavailable("it does not answer".to_owned()));
-        (key, written.unwrap_or_else(|_| late()))
+        (due, written.unwrap_or_else(|_| late()))
     };
     let mut writes = stream::iter(due.into_iter().map(write)).buffer_unordered(SIDE_BY_SIDE);
-    let mut refused = vec![];
-    while let Some((key, written)) = writes.next().await {
-        match written {
-            // The Instance is another one now: the next round sees it.
-            Ok(()) | Err(StoreError::SlotTaken { .. } | StoreError::Gone(_)) => {}
-            Err(StoreError::Unavailable(reason)) => return Err(reason),
+    let mut outcomes = vec![];
+    while let Some((due, written)) = writes.next().await {
+        let outcome = match written {
+            Ok(()) => Outcome::Written,
+            Err(StoreError::SlotTaken { .. } | StoreError::Gone(_)) => Outcome::Changed,
+            Err(StoreError::Unavailable(reason)) => {
+                debug!(instance = %due.0, "slots could not be written now: {reason}");
+                Outcome::Unanswered
+            }
             Err(StoreError::Refused(reason)) => {
+                let key = &due.0;
                 let note = format!(
                     "node {node}: who holds the slots cannot be written to the Instance, and is tried again in {} s; containers keep their slots: {reason}",
-                    REFUSED_WAIT.as_secs()
+                    LONGEST_WAIT.as_secs()
                 );
                 warn!(instance = %key, "{}: {note}", Reason::SlotsNotWritten);
                 store.warn(&About::Instance(key.clone()), Reason::SlotsNotWritten, note);
-                refused.push(key);
+                Outcome::Refused
             }
+        };
+        outcomes.push((due, outcome));
+        if outcomes.len() == SIDE_BY_SIDE && is_away(&outcomes) {
+            break;
         }
     }
-    Ok(refused)
+    outcomes
 }
 
 #[cfg(test)]

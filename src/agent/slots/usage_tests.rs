@@ -10,7 +10,7 @@ use crate::{
 };
 use futures::future::BoxFuture;
 use std::{collections::BTreeSet, sync::Mutex};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 const NODE: &str = "node-a";
 
@@ -149,7 +149,10 @@ async fn during(store: &Arc<Remote>, table: &SharedTable, then: impl Future<Outp
         then.await;
         stop.cancel();
     };
-    let (ran, ()) = tokio::join!(run(shown, table.clone(), NODE.into(), stop.clone()), ended);
+    // Nobody serves requests any more when the agent ends.
+    let (requests, _) = mpsc::channel(1);
+    let shown = run(shown, table.clone(), NODE.into(), requests, stop.clone());
+    let (ran, ()) = tokio::join!(shown, ended);
     ran.unwrap();
 }
 

@@ -11,7 +11,7 @@
 //! The kubelet knows nothing of the link between the resource of an Instance and that of its Configuration, so a slot that
 //! was given out by one must be refused to the other also by an agent that has just started. What an earlier life gave out
 //! and did not write is only in the kubelet's records.
-use super::{InstanceSlots, SlotChange, SlotTable, Use};
+use super::{InstanceSlots, Resource, SlotChange, SlotTable, Use};
 use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     slot::{SlotId, SlotOwner},
@@ -40,6 +40,8 @@ pub(super) struct OwnSlots {
     /// All that containers have or may have, by the last look that could be trusted. What was given since is in `held`.
     /// `None` before the first such look.
     uses: Option<Vec<Use>>,
+    /// The uptime at which that look began.
+    begun: Duration,
 }
 
 impl OwnSlots {
@@ -96,6 +98,8 @@ impl SlotTable {
     pub(super) fn take_over(&mut self, slots: &mut InstanceSlots, before: Option<&InstanceSlots>) {
         let name = slots.key.name.clone();
         let before = before.filter(|before| before.is_own || !slots.is_own);
+        // Nothing is known yet of the slots of an Instance that waits for its first look.
+        let is_known = before.is_some_and(|before| before.is_confirmed);
         match before {
             Some(before) => {
                 (slots.arrival, slots.is_confirmed) = (before.arrival, before.is_confirmed);
@@ -113,7 +117,7 @@ impl SlotTable {
             }
             if !slots.is_own {
                 self.own.forget(&slot); // what the Instance says is what counts
-            } else if before.is_none() {
+            } else if !is_known {
                 let told = slots.told.get(&index).cloned();
                 (self.own.held.entry(slot)).or_insert(OwnSlot { owner, told });
             } else if !self.own.remembers(&slot) {
@@ -135,6 +139,33 @@ impl SlotTable {
         slots.is_some_and(|slots| slots.is_own)
     }
 
+    /// Returns whether the resource has slots of a device that this node alone has.
+    pub fn has_own(&self, resource: &Resource) -> bool {
+        let mut own = self.instances.iter().filter(|(_, slots)| slots.is_own);
+        own.any(|(instance, slots)| match resource {
+            Resource::Instance(name) => name == instance,
+            Resource::Configuration(name) => *name == slots.configuration,
+        })
+    }
+
+    /// Ends the state that [`Self::begin`] started for slots of devices that this node alone had at that time. Nothing was
+    /// written for them, so they are remembered even if another node has seen the device since.
+    pub fn settle_own(&mut self, changes: &[SlotChange], written: Option<Duration>) {
+        self.settle(changes, written);
+        if written.is_some() {
+            changes.iter().for_each(|change| self.own.settle(change));
+        }
+        self.relist_of(changes);
+    }
+
+    /// Believes what the Instances say of their slots, because nobody can read the kubelet's records. Returns whether an
+    /// Instance of the first `arrivals` waited for them.
+    pub fn trust(&mut self, arrivals: u64) -> bool {
+        let slots = self.instances.values_mut();
+        let waiting = slots.filter(|slots| slots.arrival <= arrivals && !slots.is_confirmed);
+        waiting.map(|slots| slots.is_confirmed = true).count() > 0
+    }
+
     /// Returns whether an Instance waits for a look at the kubelet's records: see [`Self::confirm`].
     pub fn has_unconfirmed(&self) -> bool {
         self.instances.values().any(|slots| !slots.is_confirmed)
@@ -142,8 +173,11 @@ impl SlotTable {
 
     /// Takes over a look at the kubelet's records that began at the uptime `begun`, when the table had had `arrivals`
     /// Instances. `uses` are all that containers have, or may have by an old checkpoint. What an earlier life answered may be
-    /// recorded late. Returns whether anything has changed.
+    /// recorded late. A look that began before the last one says nothing new. Returns whether anything has changed.
     pub fn confirm(&mut self, uses: Vec<Use>, arrivals: u64, begun: Duration) -> bool {
+        if begun < self.own.begun {
+            return false;
+        }
         let due = |is_due: fn(&InstanceSlots, Duration) -> bool| -> BTreeSet<InstanceName> {
             let seen = self.instances.iter();
             seen.filter(|(_, slots)| slots.arrival <= arrivals && is_due(slots, begun))
@@ -168,15 +202,29 @@ impl SlotTable {
                 .into_iter()
                 .for_each(|slots| slots.is_confirmed = true);
         }
+        let is_forgotten = self.forget_ended(&uses, begun);
+        self.own.uses = Some(uses);
+        self.own.begun = begun;
+        !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
+    }
+
+    /// Forgets slots that no container has, of Instances that are gone or shared with other nodes: nobody releases them. Returns
+    /// whether an Instance is there that must be observed again because of that.
+    fn forget_ended(&mut self, uses: &[Use], begun: Duration) -> bool {
         let (instances, answered) = (&self.instances, &self.answered);
+        let before = self.unobserved.len();
         self.own.held.retain(|slot, _| {
             let answered = answered.get(slot).copied().unwrap_or_default();
-            instances.contains_key(&slot.instance)
+            let instance = instances.get(&slot.instance);
+            let is_kept = instance.is_some_and(|slots| slots.is_own)
                 || answered + SETTLED_AFTER > begun
-                || uses.iter().any(|one| one.may_be_of(&slot.instance))
+                || uses.iter().any(|one| one.may_be_of(&slot.instance));
+            if !is_kept {
+                (self.unobserved).extend(instance.map(|slots| slots.key.clone()));
+            }
+            is_kept
         });
-        self.own.uses = Some(uses);
-        !unconfirmed.is_empty() || !changes.is_empty()
+        self.unobserved.len() != before
     }
 
     /// Returns the releases of slots whose owners an Instance said when it arrived, and the kubelet says otherwise: an earlier
