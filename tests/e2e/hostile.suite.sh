@@ -263,7 +263,7 @@ test_who_announces_most_keeps_no_other_out() {
   begin_agent
   sleep 15
   is_the_same
-  within 60 "what another host announces has an Instance beside them" has_instances 502
+  within 60 "what another host announces has an Instance beside them" grep -qr "name: late" "$STATE/instances"
   stop finder
   stop names
   responder gone late

@@ -105,8 +105,9 @@ struct PlanOfOne<'a> {
     absences: Absences,
     wake_in: Option<Duration>,
     report: Report,
-    /// The number of Instances whose devices each host of the LAN announces.
+    /// The number of Instances whose devices each host of the LAN announces or has announced last, and the hosts of the devices.
     announced_by: BTreeMap<IpAddr, usize>,
+    hosts: BTreeMap<DeviceId, IpAddr>,
 }
 
 impl<'a> PlanOfOne<'a> {
@@ -147,6 +148,7 @@ impl<'a> PlanOfOne<'a> {
             wake_in: None,
             report,
             announced_by: BTreeMap::new(),
+            hosts: BTreeMap::new(),
         }
     }
 
@@ -166,7 +168,7 @@ impl<'a> PlanOfOne<'a> {
                 Some((key, instance)) => {
                     self.unseen.remove(key);
                     self.report.instances += 1;
-                    self.count_host(device);
+                    self.count_host(&device.id, device.announcer);
                     match other_identity(instance, device) {
                         Some(pinned) => self.refuse(key, instance, device, &pinned),
                         None => self.see(instance, device, turn),
@@ -176,12 +178,6 @@ impl<'a> PlanOfOne<'a> {
             }
         }
         new
-    }
-
-    fn count_host(&mut self, device: &Device) {
-        if let Some(host) = device.announcer {
-            *self.announced_by.entry(host).or_default() += 1;
-        }
     }
 
     /// A missing device is reported as unhealthy until its grace period is over, but not before a first complete look. An Instance
@@ -202,6 +198,9 @@ impl<'a> PlanOfOne<'a> {
                 self.watch_on(key, instance);
                 budget.free(self.key, instance);
                 continue;
+            }
+            if let Some(id) = &id {
+                self.count_host(id, self.last_host(id));
             }
             let flapping = id.as_ref().and_then(|id| self.flapping(id));
             if id.as_ref().is_some_and(|id| self.is_held_back(id)) {

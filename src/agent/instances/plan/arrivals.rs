@@ -40,6 +40,8 @@ pub(super) struct Arrival {
     waiting: BTreeMap<DeviceId, Duration>,
     /// Devices that were reported, and whose Instances are not made yet.
     reported: BTreeSet<DeviceId>,
+    /// The host that announced each device of an Instance last.
+    hosts: BTreeMap<DeviceId, IpAddr>,
 }
 
 impl Arrival {
@@ -93,7 +95,7 @@ impl<'a> PlanOfOne<'a> {
             }
             tokens -= usize::from(is_new);
             self.report.instances += 1;
-            self.count_host(device);
+            self.count_host(&device.id, device.announcer);
             share.take(bytes);
             budget.take(self.key, bytes);
             arrival.report(&device.id, is_new.then_some(now));
@@ -105,6 +107,7 @@ impl<'a> PlanOfOne<'a> {
             self.wait_for(&arrival).then(|| too_fast(limit)),
         ];
         self.report.problems.extend(problems.into_iter().flatten());
+        arrival.hosts = std::mem::take(&mut self.hosts);
         arrival
     }
 
@@ -124,6 +127,21 @@ impl<'a> PlanOfOne<'a> {
         own < HOST_INSTANCES_MAX || signed(own) < most
     }
 
+    /// Counts the Instance of a device for the host that announces it.
+    pub(super) fn count_host(&mut self, id: &DeviceId, host: Option<IpAddr>) {
+        if let Some(host) = host {
+            *self.announced_by.entry(host).or_default() += 1;
+            self.hosts.insert(id.clone(), host);
+        }
+    }
+
+    /// Returns the host that announced a device last. What it announces no more counts for it until the Instance is gone: it
+    /// could take all Instances with ever new names otherwise.
+    pub(super) fn last_host(&self, id: &DeviceId) -> Option<IpAddr> {
+        let arrival = self.world.arrivals.0.get(self.key)?;
+        arrival.hosts.get(id).copied()
+    }
+
     fn limit(&self) -> usize {
         let limit = self.accepted.configuration.spec.max_instances;
         usize::try_from(limit).unwrap_or(usize::MAX)
@@ -137,6 +155,7 @@ impl<'a> PlanOfOne<'a> {
                 bucket: TokenBucket::new(limit, NEW_A_SECOND, now),
                 waiting: BTreeMap::new(),
                 reported: BTreeSet::new(),
+                hosts: BTreeMap::new(),
             },
         };
         arrival.bucket.resize(limit);

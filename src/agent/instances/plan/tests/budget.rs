@@ -251,6 +251,22 @@ fn a_host_that_announces_many_devices_leaves_half_of_the_instances_to_others() {
 }
 
 #[test]
+fn a_host_that_announces_other_names_all_the_time_leaves_room_for_others() {
+    let mut fixture = Fixture::new(", maxInstances: 200");
+    fixture.max_instances = 1000;
+    let old = announced("old", 10, "10.0.0.7");
+    for names in ["a", "b", "c", "d"] {
+        let invented = announced(names, 2000, "10.0.0.66");
+        fixture.see_devices([old.clone(), invented].concat(), true);
+        fixture.settle();
+        assert_eq!(fixture.instances.len(), 10 + 95);
+    }
+    let new = announced("new", 20, "10.0.0.8");
+    fixture.see_devices([old, new].concat(), true);
+    assert_eq!(fixture.settle().created, 20);
+}
+
+#[test]
 fn a_host_that_announces_for_thirty_has_as_many_instances_as_there_are_places() {
     let mut fixture = Fixture::new(", maxInstances: 32");
     let proxied = announced("p", 30, "10.0.0.7");
