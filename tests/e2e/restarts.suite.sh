@@ -158,7 +158,7 @@ X
 allocates() { # NODE PLUGIN ID
   local socket
   socket=$(plugin_sockets "$1" | grep -E "^$2-[0-9]{10}\.sock") || return 1
-  cluster on "$1" grpcurl -plaintext -unix -max-time 5 -d "{\"containerRequests\": [{\"devicesIDs\": [\"$3\"]}]}" \
+  cluster on "$1" grpcurl -plaintext -unix -max-time 5 -d "{\"containerRequests\": [{\"devicesIds\": [\"$3\"]}]}" \
     "/var/lib/kubelet/device-plugins/$socket" v1beta1.DevicePlugin/Allocate | jq -e '.containerResponses[0].envs.AKRI_SLOT'
 }
 
