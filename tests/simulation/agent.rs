@@ -224,8 +224,8 @@ impl Agent {
             published.mark_unchanged();
             let due = usage::due(&self.slots.borrow(), &self.store.instances.borrow());
             again = FOREVER;
-            for (_, exchanges) in due {
-                let write = Box::pin(self.store.exchange(exchanges));
+            for due in due {
+                let write = Box::pin(self.store.exchange(due.exchanges));
                 let written = self.machine().timeout(WRITE_TIMEOUT, write).await;
                 if matches!(written, None | Some(Err(StoreError::Unavailable(_)))) {
                     again = RETRY;

@@ -1,5 +1,4 @@
 //! Decides how long an Instance is left alone after its slots were written, or could not be. Pure.
-use super::usage::Due;
 use crate::{backoff::doubled, model::instance_name::InstanceKey, store::Exchange};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +11,13 @@ pub(super) const FIRST_RETRY: Duration = Duration::from_millis(500);
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(10);
 /// The time for which an Instance is left alone whose write the server refused, or which somebody else changes back each time.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The slots of one Instance that are to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Due {
+    pub(crate) key: InstanceKey,
+    pub(crate) exchanges: Vec<Exchange>,
+}
 
 /// What became of the write of an Instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +45,12 @@ impl Pauses {
     /// Removes from `due` what must wait. What the table itself has changed since the last write never waits for somebody who
     /// changes the Instance back.
     pub(super) fn keep_back(&mut self, due: &mut Vec<Due>, now: Instant) {
-        let keys: BTreeSet<&InstanceKey> = due.iter().map(|(key, _)| key).collect();
+        let keys: BTreeSet<&InstanceKey> = due.iter().map(|due| &due.key).collect();
         self.0.retain(|key, pause| {
             let is_of_use = pause.written.is_some() || keys.contains(key);
             is_of_use && now < pause.until + LONGEST_WAIT
         });
-        due.retain(|(key, exchanges)| {
+        due.retain(|Due { key, exchanges }| {
             let waits = |pause: &Pause| {
                 let written = pause.written.as_deref();
                 now < pause.until && written.is_none_or(|written| is_undone(written, exchanges))
@@ -54,7 +60,8 @@ impl Pauses {
     }
 
     /// Notes what became of a write.
-    pub(super) fn note(&mut self, (key, exchanges): Due, outcome: Outcome, now: Instant) {
+    pub(super) fn note(&mut self, due: Due, outcome: Outcome, now: Instant) {
+        let Due { key, exchanges } = due;
         let before = self.0.remove(&key);
         let (wait, written) = match outcome {
             Outcome::Changed => return,

@@ -1,10 +1,10 @@
 //! Shows in their Instances who holds the slots of devices that this node alone has. The slot table remembers it, and
 //! `deviceUsage` follows within a second for the controller and for people: one patch for each Instance that differs.
 //!
-//! Nothing is kept of what is to be written ([`super::pauses`] says only who waits): each round compares the table with the Instances, so that a write that failed
-//! or was undone by somebody is due again. No container waits for it.
+//! Nothing is kept of what is to be written ([`super::pauses`] says only who waits): each round compares the table with the
+//! Instances, so that a write that failed or was undone by somebody is due again. No container waits for it.
 use super::{
-    pauses::{FIRST_RETRY, LAST_RETRY, LONGEST_WAIT, Outcome, Pauses},
+    pauses::{Due, FIRST_RETRY, LAST_RETRY, LONGEST_WAIT, Outcome, Pauses},
     request::{Requests, WRITE_TIMEOUT},
     table::SharedTable,
 };
@@ -34,9 +34,6 @@ const PER_ROUND: usize = 100;
 /// The time for the last claims to be written when the agent ends.
 const LAST_ROUND: Duration = Duration::from_secs(2);
 
-/// The slots of one Instance that are to be written.
-pub(super) type Due = (InstanceKey, Vec<Exchange>);
-
 /// Returns the slots that an Instance shows as held, with the digests. A value that nobody can read is that of another node.
 fn shown(key: &InstanceKey, instance: &Instance) -> BTreeMap<u32, (SlotOwner, Option<String>)> {
     let mut told = device_state::told(instance);
@@ -58,7 +55,10 @@ pub(crate) fn due(table: &SlotTable, instances: &Instances) -> Vec<Due> {
         connection_digest: told,
     };
     unwritten
-        .map(|(key, all)| (key.clone(), all.into_iter().map(exchange).collect()))
+        .map(|(key, all)| Due {
+            key: key.clone(),
+            exchanges: all.into_iter().map(exchange).collect(),
+        })
         .collect()
 }
 
@@ -125,7 +125,7 @@ fn is_away(written: &[(Due, Outcome)]) -> bool {
 /// tried.
 async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, Outcome)> {
     let write = |due: Due| async move {
-        let written = timeout(WRITE_TIMEOUT, store.exchange(due.1.clone())).await;
+        let written = timeout(WRITE_TIMEOUT, store.exchange(due.exchanges.clone())).await;
         let late = || Err(StoreError::Unavailable("it does not answer".to_owned()));
         (due, written.unwrap_or_else(|_| late()))
     };
@@ -136,11 +136,11 @@ async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, O
             Ok(()) => Outcome::Written,
             Err(StoreError::SlotTaken { .. } | StoreError::Gone(_)) => Outcome::Changed,
             Err(StoreError::Unavailable(reason)) => {
-                debug!(instance = %due.0, "slots could not be written now: {reason}");
+                debug!(instance = %due.key, "slots could not be written now: {reason}");
                 Outcome::Unanswered
             }
             Err(StoreError::Refused(reason)) => {
-                let key = &due.0;
+                let key = &due.key;
                 let note = format!(
                     "node {node}: who holds the slots cannot be written to the Instance, and is tried again in {} s; containers keep their slots: {reason}",
                     LONGEST_WAIT.as_secs()
