@@ -73,6 +73,9 @@ pub const PROPERTY_VALUE_MAX: usize = 8192;
 /// The most properties of an Instance, including those of its device and its Configuration. Beyond it: the API
 /// server refuses the write.
 pub const INSTANCE_PROPERTIES_MAX: usize = 256;
+/// The most properties of a device, so that its Configuration's have their places beside them. Beyond it: the API server refuses
+/// the report; a device of a handler in another process is left out (`DiscoveryIncomplete`).
+pub const DEVICE_PROPERTIES_MAX: usize = INSTANCE_PROPERTIES_MAX - BROKER_PROPERTIES_MAX;
 /// The longest names and values of all properties of an Instance together, in characters. Beyond it: the API server
 /// refuses the write.
 pub const INSTANCE_PROPERTIES_TEXT_MAX: usize = 256 * 1024;
