@@ -11,3 +11,4 @@ mod reference;
 mod rfc;
 mod runs;
 mod security;
+mod words;
