@@ -1,6 +1,6 @@
 //! Builds `docs/configuration.md` from the definitions in `crds/`.
 use super::page::{files, root};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{env, fmt::Write as _, fs};
 
 const HEAD: &str = "# Reference of the resources
@@ -136,6 +136,9 @@ fn fields(page: &mut String, path: &str, object: &Value, is_of_people: bool) {
         if is_of_people {
             sentences.extend(bounds(field));
         }
+        let twin = earlier_twin(properties, name);
+        let is_repeated = twin.is_some();
+        sentences.extend(twin.map(|twin| format!("It has the fields of `{twin}`.")));
         let sentences = sentences.join(" ");
         writeln!(
             page,
@@ -143,11 +146,21 @@ fn fields(page: &mut String, path: &str, object: &Value, is_of_people: bool) {
             type_of(field)
         )
         .unwrap();
-        fields(page, &format!("{path}."), field, is_of_people);
+        if !is_repeated {
+            fields(page, &format!("{path}."), field, is_of_people);
+        }
         if name != "conditions" {
             fields(page, &format!("{path}[]."), &field["items"], is_of_people);
         }
     }
+}
+
+/// Returns the name of an earlier field of the object that has the same fields.
+fn earlier_twin<'a>(properties: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    let fields = &properties[name]["properties"];
+    let mut earlier = properties.iter().take_while(|(other, _)| *other != name);
+    let twin = earlier.find(|(_, field)| fields.is_object() && field["properties"] == *fields);
+    twin.map(|(twin, _)| twin.as_str())
 }
 
 fn type_of(field: &Value) -> String {
