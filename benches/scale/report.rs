@@ -6,6 +6,7 @@ use std::{fmt::Write as _, fs, process::Command};
 const DETAILS: &[&str] = &[
     "of these of NodeDevices",
     "of these refused",
+    "sent by watches",
     "CPU of the API server",
     "CPU of all agents",
 ];
@@ -102,7 +103,8 @@ impl Report {
         table.push_str(" grows as n^ |\n|---|---|");
         table.push_str(&"---|".repeat(self.agents.len() + 1));
         table.push('\n');
-        let is_shown = |row: &&Row| !DETAILS.iter().any(|detail| row.what.ends_with(detail));
+        let is_detail = |row: &Row| DETAILS.iter().any(|detail| row.what.ends_with(detail));
+        let is_shown = |row: &&Row| row.budget.is_some() || !is_detail(row);
         for row in self.rows.iter().filter(is_shown) {
             let budget = row
                 .budget
