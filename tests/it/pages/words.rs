@@ -33,12 +33,19 @@ fn the_pages_are_short() {
         let count = words(&page);
         let is_of_numbers = NUMBERS.contains(&page.path.as_str());
         let most = if is_of_numbers { OF_NUMBERS } else { OF_ONE };
-        assert!(count <= most, "{}: {count} words, {most} at most", page.path);
+        assert!(
+            count <= most,
+            "{}: {count} words, {most} at most",
+            page.path
+        );
         if !is_of_numbers {
             total += count;
             counts.push((count, page.path));
         }
     }
     counts.sort();
-    assert!(total <= OF_ALL, "{total} words, {OF_ALL} at most: {counts:?}");
+    assert!(
+        total <= OF_ALL,
+        "{total} words, {OF_ALL} at most: {counts:?}"
+    );
 }
