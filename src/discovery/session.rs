@@ -82,12 +82,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
-    let all = All {
-        seen: seen.clone(),
-        begin: Turns::new(BEGIN_AT_ONCE),
-        turns: Turns::new(1),
-        bytes: Bytes::new(DISCOVERED_BYTES_MAX),
-    };
+    let all = All::new(&seen);
     let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
     loop {
         let specs = (running.iter())
@@ -189,6 +184,17 @@ struct All {
     /// The sessions take over what their discoveries see one after another.
     turns: Turns,
     bytes: Bytes,
+}
+
+impl All {
+    fn new(seen: &watch::Sender<Arc<Discoveries>>) -> Self {
+        Self {
+            seen: seen.clone(),
+            begin: Turns::new(BEGIN_AT_ONCE),
+            turns: Turns::new(1),
+            bytes: Bytes::new(DISCOVERED_BYTES_MAX),
+        }
+    }
 }
 
 struct Session {
