@@ -29,7 +29,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use petiole_people::inspect::{
-    doctor::{Facts, Granted, Level, Right, checks},
+    doctor::{Facts, Granted, Level, Right, Rollout, checks},
     read,
 };
 use serde::de::DeserializeOwned;
@@ -177,10 +177,7 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     ) {
         home = sets.iter().find_map(|set| set.metadata.namespace.clone());
         facts.daemon_sets = Some(sets.len());
-        for status in sets.iter().filter_map(|set| set.status.as_ref()) {
-            facts.rollout.desired += status.desired_number_scheduled;
-            facts.rollout.updated += status.updated_number_scheduled.unwrap_or_default();
-        }
+        facts.rollout = rollout(&sets);
         facts.checked.extend(sets.iter().map(|set| {
             let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
             agent(&what, Some(set))
@@ -223,6 +220,14 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     }
     facts.snapshot.unread.extend(unread);
     Ok(facts)
+}
+
+fn rollout(sets: &[DaemonSetPart]) -> Rollout {
+    let statuses = sets.iter().filter_map(|set| set.status.as_ref());
+    statuses.fold(Rollout::default(), |sum, status| Rollout {
+        desired: sum.desired + status.desired_number_scheduled,
+        updated: sum.updated + status.updated_number_scheduled.unwrap_or_default(),
+    })
 }
 
 /// Returns what was read. An error becomes a line of its own, and the rest is said all the same.

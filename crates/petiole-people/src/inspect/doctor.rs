@@ -207,43 +207,37 @@ fn stale(facts: &Facts) -> Vec<Check> {
     let Some(stale) = &facts.stale else {
         return vec![];
     };
-    let mut by_node: BTreeMap<&NodeName, Vec<&str>> = BTreeMap::new();
-    for (node, resource) in stale {
-        by_node.entry(node).or_default().push(resource);
-    }
-    if by_node.is_empty() {
+    if stale.is_empty() {
         return vec![check(
             Level::Ok,
             "no Node has capacity entries without a device",
         )];
     }
-    let mut by_remedy: BTreeMap<(Level, &str), Vec<(&NodeName, Vec<&str>)>> = BTreeMap::new();
-    for (node, resources) in by_node {
-        let has_agent = facts
-            .snapshot
-            .agent_on(node)
-            .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node.as_str()));
-        let what = match has_agent {
+    let snapshot = &facts.snapshot;
+    let agents = snapshot.own_pods("agent").filter(|(_, pod)| is_ready(pod));
+    let with_agent: BTreeSet<&str> = agents.filter_map(|(_, pod)| node_of(pod)).collect();
+    let mut by_remedy: BTreeMap<(Level, &str), Vec<&(NodeName, ResourceName)>> = BTreeMap::new();
+    for entry in stale {
+        let remedy = match with_agent.contains(entry.0.as_str()) {
             true => (Level::Ok, "the agent there removes them within 6 minutes"),
-            false if facts.snapshot.hidden.pods => (
+            false if snapshot.hidden.pods => (
                 Level::Warn,
                 "an agent removes them within 6 minutes; without one, petiole tidy --wait does",
             ),
             false => (Level::Warn, "no agent removes them: petiole tidy --wait"),
         };
-        by_remedy.entry(what).or_default().push((node, resources));
+        by_remedy.entry(remedy).or_default().push(entry);
     }
-    let lines = by_remedy.into_iter().map(|((level, what), nodes)| {
-        let count: usize = nodes.iter().map(|(_, all)| all.len()).sum();
-        let resources: BTreeSet<&str> = nodes.iter().flat_map(|(_, all)| all).copied().collect();
-        let nodes: Vec<&str> = nodes.iter().map(|(node, _)| node.as_str()).collect();
-        let entries = match count {
+    let lines = by_remedy.into_iter().map(|((level, remedy), entries)| {
+        let nodes: BTreeSet<&str> = entries.iter().map(|(node, _)| node.as_str()).collect();
+        let resources: BTreeSet<&str> = entries.iter().map(|(_, name)| name.as_str()).collect();
+        let count = match entries.len() {
             1 => "1 capacity entry".to_owned(),
             n => format!("{n} capacity entries"),
         };
         let text = format!(
-            "{entries} without a device on {} ({}): {what}",
-            listed(&nodes),
+            "{count} without a device on {} ({}): {remedy}",
+            listed(&Vec::from_iter(nodes)),
             listed(&Vec::from_iter(resources))
         );
         check(level, text)
