@@ -217,6 +217,7 @@ fn each_fault_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn every_object_with_a_problem_is_counted_in_one_line_for_each_reason() {
     let mut facts = well();
     with_configuration(&mut facts);

@@ -53,6 +53,7 @@ fn owned(world: World) -> World {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_pod_is_compared_with_the_device_that_it_was_given() {
     let delete = "kubectl -n default delete pod web";
     run(vec![
@@ -168,6 +169,7 @@ fn five_pods_with_one_trouble_are_told_of_once() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_pod_that_was_refused_while_the_agent_was_replaced_says_so() {
     let refused = |message: &'static str| {
         wants_cam().on("node-1", "Failed").pod(move |pod| {
