@@ -90,7 +90,7 @@ pub fn draw_table<const N: usize>(frame: &mut Frame<'_>, area: Rect, content: &C
     let widths = fit(content, area.width);
     let shown = |cells: [&str; N]| {
         let cells = cells.into_iter().zip(widths);
-        Row::new(cells.map(|(cell, width)| cut(cell, width)))
+        Row::new(cells.map(|(cell, width)| shortened(cell, width.into())))
     };
     let header = shown(*content.columns).style(bold);
     let rows = content.rows.iter().map(|cells| {
@@ -124,6 +124,18 @@ fn fit<const N: usize>(content: &Content<'_, N>, width: u16) -> [u16; N] {
         *widest -= 1;
     }
     widths
+}
+
+/// Returns a cell whose middle is left out if it is longer than `width`: the ends of names tell them apart.
+fn shortened(cell: &str, width: usize) -> String {
+    let length = cell.chars().count();
+    if length <= width {
+        return cell.to_owned();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = cell.chars().take(width.saturating_sub(1 + end));
+    let rest = cell.chars().skip(length - end);
+    begin.chain(['…']).chain(rest).collect()
 }
 
 /// Returns the beginning of a text that is longer than `width`, with an ellipsis.
@@ -180,11 +192,11 @@ mod tests {
             drawn(60, wide),
             "short  a longer cell  the longest cell of all"
         );
-        assert_eq!(drawn(36, wide), "short  a longer cell  the longest c…");
-        assert_eq!(drawn(24, wide), "short  a longe…  the lo…");
+        assert_eq!(drawn(36, wide), "short  a longer cell  the lon…of all");
+        assert_eq!(drawn(24, wide), "short  a lo…ell  the…all");
         assert_eq!(
             drawn(60, [3, 40, 40]),
-            "sh…  a longer cell  the longest cell of all"
+            "s…t  a longer cell  the longest cell of all"
         );
     }
 }
