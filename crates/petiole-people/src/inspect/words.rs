@@ -8,10 +8,10 @@ pub(crate) fn plural(count: usize, noun: &str) -> String {
 
 /// Returns the first names of a list, and the number of the others.
 pub(crate) fn listed<T: AsRef<str>>(all: &[T]) -> String {
-    const MAX: usize = 3;
-    let first: Vec<&str> = all.iter().take(MAX).map(AsRef::as_ref).collect();
+    const SHOWN: usize = 3;
+    let first: Vec<&str> = all.iter().take(SHOWN).map(AsRef::as_ref).collect();
     let first = first.join(", ");
-    match all.len().saturating_sub(MAX) {
+    match all.len().saturating_sub(SHOWN) {
         0 => first,
         more => format!("{first} and {more} more"),
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The most words of an answer, without its command.
 const WORDS_MAX: usize = 80;
 /// The most words that are repeated of somebody else's message.
-const QUOTED_MAX: usize = 32;
+const QUOTED: usize = 32;
 /// The words that count what is left out.
 const REST: usize = 7;
 
@@ -178,7 +178,7 @@ fn cut(text: &str, max: usize) -> String {
 
 /// Returns somebody else's message as a sentence that ends with a period, without the end of a long one.
 pub(crate) fn sentence(text: &str) -> String {
-    let text = cut(text.trim(), QUOTED_MAX);
+    let text = cut(text.trim(), QUOTED);
     match text.ends_with(['.', '!', '?', '…']) {
         true => text,
         false => format!("{text}."),

@@ -18,7 +18,7 @@ use petiole_model::{
 };
 
 /// The most Pods that are explained, to find those that wait for the same.
-const EXPLAINED_MAX: usize = 2000;
+const EXPLAINED: usize = 2000;
 /// Warnings of the controller about brokers that it creates, and about Services.
 const OF_BROKERS: &[Reason] = &[Reason::BrokerRefused, Reason::BrokerSpecInvalid];
 const OF_SERVICES: &[Reason] = &[Reason::ServiceNameTaken, Reason::ServiceRefused];
@@ -57,7 +57,7 @@ pub(super) fn alike<'a>(
         let text = (first.cause == Cause::OtherReason).then(|| first.text.clone());
         Some((first.cause, text))
     };
-    for (key, pod) in pods.iter().copied().take(EXPLAINED_MAX) {
+    for (key, pod) in pods.iter().copied().take(EXPLAINED) {
         let findings = pod::explain(snapshot, key, pod, now);
         let known = groups.iter_mut();
         let mut known = known.filter(|group| kind(&group.findings) == kind(&findings));
@@ -92,7 +92,7 @@ pub(super) fn of_pods(
         let without_device = |(_, pod): &(&ObjectKey, &Pod)| pod::lacks_request(snapshot, pod);
         troubled.extend(ready.into_iter().find(without_device));
     }
-    let more = troubled.len().saturating_sub(EXPLAINED_MAX);
+    let more = troubled.len().saturating_sub(EXPLAINED);
     let groups = alike(snapshot, &troubled, now).into_iter();
     let findings = groups.flat_map(|mut group| {
         if let Some(first) = group.findings.first_mut() {
