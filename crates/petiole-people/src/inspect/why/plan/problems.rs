@@ -117,10 +117,14 @@ fn remedy(ready: &Condition) -> Remedy {
     }
 }
 
-/// Returns the command for the chart's value that a message names.
+/// Returns the command for the chart's value that a message names. The chart refuses udev without a list of subsystems, which only
+/// the user knows.
 fn of_chart(snapshot: &Snapshot, message: &str) -> String {
     match message.contains("no device of udev is allowed") {
-        true => upgrade(snapshot, "udev.enabled"),
+        true => {
+            let enabled = upgrade(snapshot, "udev.enabled");
+            format!("{enabled} --set 'udev.subsystems={{SUBSYSTEM}}'")
+        }
         false => print_values(snapshot),
     }
 }

@@ -79,7 +79,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::ConfigurationProblem,
             &[
-                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set udev.enabled=true\n",
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set udev.enabled=true --set 'udev.subsystems={SUBSYSTEM}'\n",
             ],
         ),
         case_of(
