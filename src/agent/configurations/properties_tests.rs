@@ -6,6 +6,7 @@ use crate::{
     },
     discovery::plan::SessionSpec,
     model::{
+        container_devices::ContainerRules,
         device::Scope,
         property_source::Contents,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -16,6 +17,11 @@ use crate::{
 use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock},
+};
+
+static NO_WISHES: ContainerRules = ContainerRules {
+    paths: vec![],
+    has_cdi_folder: false,
 };
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
@@ -64,6 +70,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         },
         variables: &NO_VARIABLES,
         has_static_pods: false,
+        containers: &NO_WISHES,
         sources: None,
     }
 }

@@ -83,6 +83,13 @@ impl FromIterator<AllowedPath> for HostPaths {
     }
 }
 
+impl AllowedPath {
+    /// Returns the path without a slash at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for AllowedPath {
     type Err = BadPath;
 
