@@ -79,7 +79,6 @@ pub(super) async fn run(
         kubelet_folder,
         mut registered,
     } = inputs;
-    let containers = settings.containers.rules();
     let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
     let unseen = own.as_ref().map_or(Labels::NoNode, |_| Labels::Unknown);
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
@@ -108,7 +107,7 @@ pub(super) async fn run(
                 reads: &|handler| handlers.reads(handler),
                 has_static_pods: settings.has_static_pods(),
                 variables: handlers.variables(),
-                containers: &containers,
+                containers: &settings.containers,
                 sources: None,
             },
         );

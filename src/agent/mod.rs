@@ -32,9 +32,7 @@ pub(crate) mod values;
 
 #[cfg(feature = "fuzzing")]
 pub use kubelet_records::fuzzing;
-pub use settings::{
-    ContainerSettings, KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings,
-};
+pub use settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};
 
 use crate::{
     cluster::{

@@ -43,7 +43,8 @@ pub struct Settings {
     pub max_configurations: usize,
     /// The largest number of Instances of all Configurations together.
     pub max_instances: usize,
-    pub containers: ContainerSettings,
+    /// What Configurations may ask of containers beyond the device.
+    pub containers: ContainerRules,
     /// A folder for static Pods: one broker for each Instance.
     #[cfg(feature = "people")]
     pub render_brokers: Option<PathBuf>,
@@ -51,24 +52,6 @@ pub struct Settings {
     pub http_address: Option<SocketAddr>,
     /// The address that serves only metrics.
     pub metrics_address: Option<SocketAddr>,
-}
-
-/// What Configurations may ask of containers beyond the device.
-#[derive(Debug, Clone, Default)]
-pub struct ContainerSettings {
-    /// The paths, each with all that is below it, at which device nodes may appear besides those below `/dev`.
-    pub paths: Vec<String>,
-    /// The folder for CDI files; without it no device node gets a mode or an owner.
-    pub cdi_folder: Option<PathBuf>,
-}
-
-impl ContainerSettings {
-    pub(super) fn rules(&self) -> ContainerRules {
-        ContainerRules {
-            paths: self.paths.clone(),
-            has_cdi_folder: self.cdi_folder.is_some(),
-        }
-    }
 }
 
 impl Settings {

@@ -207,7 +207,7 @@ impl Flags {
             resource_name_hold: agent::RESOURCE_NAME_HOLD,
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
-            containers: self.containers.settings(),
+            containers: self.containers.rules(),
             #[cfg(feature = "people")]
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,

@@ -1,5 +1,5 @@
 //! Defines the flags of an agent about `containerDevices` of Configurations.
-use crate::{agent::ContainerSettings, discovery::external::AllowedPath};
+use crate::{discovery::external::AllowedPath, model::container_devices::ContainerRules};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -22,9 +22,9 @@ pub(super) struct ContainerFlags {
 }
 
 impl ContainerFlags {
-    pub(super) fn settings(&self) -> ContainerSettings {
+    pub(super) fn rules(&self) -> ContainerRules {
         let paths = self.container_paths.iter();
-        ContainerSettings {
+        ContainerRules {
             paths: paths.map(|path| path.as_str().to_owned()).collect(),
             cdi_folder: self.cdi_folder.clone(),
         }

@@ -101,7 +101,7 @@ impl Home {
             look_interval: FREE_SLOT_CHECK_INTERVAL,
             max_configurations: 100,
             max_instances: 100,
-            containers: agent::ContainerSettings::default(),
+            containers: crate::model::container_devices::ContainerRules::default(),
             render_brokers: Some(self.manifests()),
             http_address: None,
             metrics_address: None,

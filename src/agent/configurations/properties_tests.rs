@@ -21,7 +21,7 @@ use std::{
 
 static NO_WISHES: ContainerRules = ContainerRules {
     paths: vec![],
-    has_cdi_folder: false,
+    cdi_folder: None,
 };
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());

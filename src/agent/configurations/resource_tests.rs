@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 static NO_WISHES: ContainerRules = ContainerRules {
     paths: vec![],
-    has_cdi_folder: false,
+    cdi_folder: None,
 };
 
 fn scope(_: &SessionSpec) -> Result<Scope, Problem> {

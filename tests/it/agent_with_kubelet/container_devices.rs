@@ -1,6 +1,6 @@
 //! Tests of `containerDevices`: the paths and the rights of device nodes in containers.
 use super::*;
-use petiole::agent::ContainerSettings;
+use petiole::model::container_devices::ContainerRules;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ fn stick(id: &str, node: &str) -> Device {
 async fn with_two_sticks(spec: &str) -> (TestNode, PathBuf) {
     let mut node = TestNode::new();
     let folder = node.root().join("run/cdi");
-    node.agent_settings.containers = ContainerSettings {
+    node.agent_settings.containers = ContainerRules {
         paths: vec![],
         cdi_folder: Some(folder.clone()),
     };

@@ -7,15 +7,16 @@
 use super::limits;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The folder below which every path may be chosen.
 const DEVICES: &str = "/dev";
 /// The rights of a device node whose owner is set and whose mode is not.
 const DEFAULT_MODE: u32 = 0o660;
 /// The rights to read and write. A device node is not executed.
-const MODE_MAX: u32 = 0o666;
+const READ_AND_WRITE: u32 = 0o666;
 /// The largest id of a user or group. The one above it means "as it is".
-const ID_MAX: i64 = 4_294_967_294;
+const LAST_ID: i64 = 4_294_967_294;
 /// What container runtimes make below `/dev` themselves, each with all that is below it.
 const RUNTIMES_OWN: [&str; 16] = [
     "console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr",
@@ -47,12 +48,12 @@ pub struct ContainerDevices {
 
     /// The user who owns the device nodes in the container; if `mode` or `gid` is set, the container's own user without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = ID_MAX))]
+    #[schemars(range(min = 0, max = LAST_ID))]
     pub uid: Option<i64>,
 
     /// The group that owns the device nodes in the container; if `mode` or `uid` is set, the container's own group without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = ID_MAX))]
+    #[schemars(range(min = 0, max = LAST_ID))]
     pub gid: Option<i64>,
 }
 
@@ -69,8 +70,8 @@ pub struct NodeRights {
 pub struct ContainerRules {
     /// The paths, each with all that is below it, that may be chosen besides those below `/dev`.
     pub paths: Vec<String>,
-    /// True if the agent may write CDI files, without which no mode and no owner can be set.
-    pub has_cdi_folder: bool,
+    /// The folder for CDI files, without which no mode and no owner can be set.
+    pub cdi_folder: Option<PathBuf>,
 }
 
 impl ContainerDevices {
@@ -90,13 +91,13 @@ impl ContainerDevices {
             ));
         }
         for (field, id) in [("uid", self.uid), ("gid", self.gid)] {
-            if let Some(id) = id.filter(|id| !(0..=ID_MAX).contains(id)) {
+            if let Some(id) = id.filter(|id| !(0..=LAST_ID).contains(id)) {
                 return Err(format!(
-                    "containerDevices.{field} is {id}; it must be 0 to {ID_MAX}"
+                    "containerDevices.{field} is {id}; it must be 0 to {LAST_ID}"
                 ));
             }
         }
-        if self.rights().is_some() && !rules.has_cdi_folder {
+        if self.rights().is_some() && rules.cdi_folder.is_none() {
             let message = "containerDevices.mode, uid and gid need CDI files, and the agent of this node writes none: set cdi.write of the chart (--cdi-folder), or remove these fields";
             return Err(message.to_owned());
         }
@@ -124,7 +125,7 @@ impl ContainerDevices {
 fn parsed_mode(text: &str) -> Option<u32> {
     let is_octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal)?;
-    (mode & !MODE_MAX == 0).then_some(mode)
+    (mode & !READ_AND_WRITE == 0).then_some(mode)
 }
 
 fn check_path(path: &str, rules: &ContainerRules) -> Result<(), String> {
@@ -202,7 +203,7 @@ mod tests {
     fn refused(fields: Value) -> Option<String> {
         let rules = ContainerRules {
             paths: vec!["/opt/devices".to_owned()],
-            has_cdi_folder: true,
+            cdi_folder: Some("/var/run/cdi".into()),
         };
         wish(fields).check(&rules).err()
     }
