@@ -2,7 +2,7 @@
 use super::*;
 use petiole::model::container_devices::ContainerRules;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const WISH: &str = "containerDevices: {path: /dev/zigbee, links: true, mode: '0660', uid: 1000}";
 
@@ -34,7 +34,7 @@ async fn with_two_sticks(spec: &str) -> (TestNode, PathBuf) {
     (node, folder)
 }
 
-fn file_of(folder: &PathBuf, instance: &str) -> PathBuf {
+fn file_of(folder: &Path, instance: &str) -> PathBuf {
     folder.join(format!("petiole-{instance}.json"))
 }
 

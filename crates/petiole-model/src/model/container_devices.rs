@@ -227,6 +227,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn each_refusal_names_the_field_the_value_the_bound_and_what_to_do() {
         for (bad, parts) in [
             (json!({}), ["says nothing", "give it a path"]),
