@@ -16,12 +16,13 @@ use crate::{
     files,
     model::{
         container_nodes::{NamedDevice, cdi_file},
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         limits,
+        slot_table::Use,
     },
-    store::Store,
+    store::{Instances, Store},
 };
-use plan::{Action, Existing};
+use plan::{Action, Existing, Known};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -59,6 +60,8 @@ pub(super) struct Inputs {
     pub(super) table: SharedTable,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    /// What containers use by the kubelet's records; `None` while they cannot be trusted.
+    pub(super) uses: watch::Receiver<Option<Arc<[Use]>>>,
 }
 
 impl CdiFiles {
@@ -79,31 +82,38 @@ impl CdiFiles {
         let writing = self.writing.clone();
         let written = spawn_blocking(move || {
             let _lock = writing.lock().unwrap_or_else(PoisonError::into_inner);
-            (texts.iter())
-                .try_for_each(|(name, text)| write(&folder, &plan::file_name(name)?, text))
+            let written = texts
+                .iter()
+                .map(|(name, text)| write(&folder, &plan::file_name(name)?, text));
+            all_of(written)
         });
         written.await.map_err(|e| e.to_string())?
     }
 
-    /// Looks at the files of the folder, and executes what the plan says about them.
-    fn reconcile(
-        &self,
-        folder: &Path,
-        needed: &plan::Needed,
-        uptime: Duration,
-    ) -> Result<(), String> {
+    /// Looks at the files of the folder, and executes what the plan says about them. What is `known` is asked for under the
+    /// lock: so it is not older than what a claim has written.
+    fn reconcile(&self, folder: &Path, known: impl FnOnce() -> Known) -> Result<(), String> {
         let _lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let existing = read(folder).map_err(|e| files::at(folder, &e).to_string())?;
-        for action in plan::plan(needed, &existing, uptime) {
-            match action {
-                Action::Write { file, text } => write(folder, &file, &text)?,
-                Action::Remove { file } => {
-                    files::remove(&folder.join(&file)).map_err(|e| e.to_string())?;
-                    info!(file, "no container needs this CDI file any more: removed");
-                }
+        let actions = plan::plan(&known(), &existing).into_iter();
+        all_of(actions.map(|action| match action {
+            Action::Write { file, text } => write(folder, &file, &text),
+            Action::Remove { file } => {
+                files::remove(&folder.join(&file)).map_err(|e| e.to_string())?;
+                info!(file, "no container needs this CDI file any more: removed");
+                Ok(())
             }
-        }
-        Ok(())
+        }))
+    }
+}
+
+/// Does everything, whatever fails. Returns the first error.
+fn all_of(outcomes: impl Iterator<Item = Result<(), String>>) -> Result<(), String> {
+    let errors: Vec<String> = outcomes.filter_map(Result::err).collect();
+    match errors.split_first() {
+        None => Ok(()),
+        Some((first, [])) => Err(first.clone()),
+        Some((first, more)) => Err(format!("{first} (and {} more errors)", more.len())),
     }
 }
 
@@ -118,16 +128,21 @@ pub(super) async fn run(
     };
     let mut slots = inputs.table.subscribe();
     let (mut validated, mut discoveries) = (inputs.validated.clone(), inputs.discoveries.clone());
+    let mut uses = inputs.uses.clone();
+    let inputs = Arc::new(inputs);
     let mut trouble = Ok(());
+    let mut first_known = None;
     while !shutdown.is_cancelled() {
         slots.mark_unchanged();
-        let needed = needed(
-            &inputs,
-            &validated.borrow_and_update(),
-            &discoveries.borrow_and_update(),
-        );
-        let (files, folder, uptime) = (cdi_files.clone(), folder.clone(), inputs.clock.uptime());
-        let outcome = spawn_blocking(move || files.reconcile(&folder, &needed, uptime)).await?;
+        validated.mark_unchanged();
+        discoveries.mark_unchanged();
+        uses.mark_unchanged();
+        let now = inputs.clock.uptime();
+        first_known = first_known.or_else(|| are_known(&inputs).then_some(now));
+        let since = first_known.map(|first| now.saturating_sub(first));
+        let (files, folder, asked) = (cdi_files.clone(), folder.clone(), inputs.clone());
+        let look = spawn_blocking(move || files.reconcile(&folder, || known(&asked, since)));
+        let outcome = look.await?;
         if let Err(why) = outcome.as_ref()
             && outcome != trouble
         {
@@ -139,6 +154,7 @@ pub(super) async fn run(
                 changed = slots.changed() => changed,
                 changed = validated.changed() => changed,
                 changed = discoveries.changed() => changed,
+                changed = uses.changed() => changed,
             }
         };
         let waiting = async {
@@ -151,33 +167,46 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Returns the files of the Instances of which this node holds a slot. The text is not known while the device is not seen, or
-/// its Configuration not accepted.
-fn needed(
-    inputs: &Inputs,
-    validated: &ValidatedConfigurations,
-    discoveries: &Discoveries,
-) -> plan::Needed {
+/// Returns whether it is known what containers hold, and which Configurations and Instances there are.
+fn are_known(inputs: &Inputs) -> bool {
+    inputs.uses.borrow().is_some() && inputs.store.configurations().borrow().is_complete
+}
+
+/// Returns what is known now. The text of a file is not known while the device is not seen, or its Configuration not accepted.
+fn known(inputs: &Inputs, since: Option<Duration>) -> Known {
+    let uses = inputs.uses.borrow().clone();
+    let since = since.filter(|_| uses.is_some() && are_known(inputs));
     let instances = inputs.store.instances().borrow().clone();
     let held = inputs.table.borrow().held();
+    let validated = inputs.validated.borrow().clone();
+    let discoveries = inputs.discoveries.borrow().clone();
     let needed = held.into_iter().filter_map(|held| {
         let file = plan::file_name(&held.key.name).ok()?;
-        let instance = instances.get(&held.key)?;
-        let configuration = instance.spec.configuration_key(&held.key.namespace);
-        let text = match device_state(instance, discoveries) {
-            DeviceState::Adopted | DeviceState::Gone => None,
-            DeviceState::Seen(device) => match validated.accepted.get(&configuration) {
-                None => None,
-                Some(accepted) => {
-                    let wish = accepted.configuration.spec.container_devices.as_ref()?;
-                    let instance = &held.key.name;
-                    Some(cdi_file(NamedDevice { instance, device }, wish)?)
-                }
-            },
-        };
-        Some((file, text))
+        Some((file, text(&held.key, &instances, &validated, &discoveries)))
     });
-    needed.collect()
+    Known {
+        needed: needed.collect(),
+        uses: uses.unwrap_or_default(),
+        since,
+    }
+}
+
+/// Returns the text of the file of an Instance.
+fn text(
+    key: &InstanceKey,
+    instances: &Instances,
+    validated: &ValidatedConfigurations,
+    discoveries: &Discoveries,
+) -> Option<String> {
+    let instance = instances.get(key)?;
+    let DeviceState::Seen(device) = device_state(instance, discoveries) else {
+        return None;
+    };
+    let configuration = instance.spec.configuration_key(&key.namespace);
+    let accepted = validated.accepted.get(&configuration)?;
+    let wish = accepted.configuration.spec.container_devices.as_ref()?;
+    let instance = &key.name;
+    cdi_file(NamedDevice { instance, device }, wish)
 }
 
 fn write(folder: &Path, file: &str, text: &str) -> Result<(), String> {

@@ -286,6 +286,7 @@ impl Agent {
                 table: self.table.clone(),
                 validated: self.validated.subscribe(),
                 discoveries: self.discoveries.subscribe(),
+                uses: self.uses.subscribe(),
             };
             let kept = cdi_files.clone();
             tasks.spawn("CDI files", |stop| cdi_files::run(kept, inputs, stop));

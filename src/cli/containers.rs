@@ -6,7 +6,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(super) struct ContainerFlags {
     /// Paths in containers, each with all that is below it, at which Configurations may let device nodes appear besides those
-    /// below /dev [default: none]
+    /// below /dev. With `hostUsers: false` such a path of the node itself may be mounted into the container, so name none that
+    /// exists on nodes [default: none]
     #[arg(
         long,
         env = "PETIOLE_CONTAINER_PATHS",

@@ -1,15 +1,38 @@
 //! Decides which CDI files to write and to remove. Pure.
-use crate::model::container_nodes::is_own_cdi_file;
-use std::{collections::BTreeMap, time::Duration};
+use crate::model::{
+    container_nodes::is_own_cdi_file, instance_name::InstanceName, slot_table::Use,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 const FILE_START: &str = "petiole-";
 const FILE_END: &str = ".json";
 /// A file that nobody holds stays for this time after it was written: a claim writes its file before it holds the slot. An agent
-/// removes nothing for the same time after its start, because it has not read yet what containers hold.
+/// removes nothing for the same time after it knows for the first time what containers hold.
 const REMOVED_AFTER: Duration = Duration::from_secs(60);
 
 /// The files that containers need, each with its text, if that is known.
 pub(super) type Needed = BTreeMap<String, Option<String>>;
+
+/// What the agent knows about the containers of its node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) needed: Needed,
+    /// What containers use by the kubelet's records. A slot of theirs may be of an Instance that the store does not have now.
+    pub(super) uses: Arc<[Use]>,
+    /// The time since all this was known for the first time; `None` while a part of it is not known.
+    pub(super) since: Option<Duration>,
+}
+
+impl Known {
+    fn may_be_needed(&self, file: &str) -> bool {
+        let instance = file
+            .strip_prefix(FILE_START)
+            .and_then(|name| name.strip_suffix(FILE_END))
+            .map(InstanceName::new);
+        let is_used = |name| self.uses.iter().any(|one| one.may_be_of(name));
+        self.needed.contains_key(file) || instance.as_ref().is_some_and(is_used)
+    }
+}
 
 /// A file of the folder that has a name like ours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,12 +74,8 @@ pub(super) fn is_like_ours(file: &str) -> bool {
 }
 
 /// Returns what to do. A file of somebody else is neither replaced nor removed, whatever its name is.
-pub(super) fn plan(
-    needed: &Needed,
-    existing: &BTreeMap<String, Existing>,
-    uptime: Duration,
-) -> Vec<Action> {
-    let writes = needed.iter().filter_map(|(file, text)| {
+pub(super) fn plan(known: &Known, existing: &BTreeMap<String, Existing>) -> Vec<Action> {
+    let writes = known.needed.iter().filter_map(|(file, text)| {
         let text = text.as_ref()?;
         let there = existing.get(file);
         let is_due = there.is_none_or(|there| there.is_ours() && there.text.as_ref() != Some(text));
@@ -65,9 +84,10 @@ pub(super) fn plan(
             text: text.clone(),
         })
     });
+    let is_known = known.since.is_some_and(|since| since >= REMOVED_AFTER);
     let removals = existing.iter().filter(|(file, there)| {
-        let is_settled = uptime >= REMOVED_AFTER && there.age >= REMOVED_AFTER;
-        is_settled && !needed.contains_key(*file) && there.is_ours()
+        let is_settled = is_known && there.age >= REMOVED_AFTER;
+        is_settled && there.is_ours() && !known.may_be_needed(file)
     });
     let remove = |(file, _): (&String, &Existing)| Action::Remove { file: file.clone() };
     writes.chain(removals.map(remove)).collect()
@@ -76,6 +96,7 @@ pub(super) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::slot::SlotId;
 
     const OURS: &str = r#"{"cdiVersion": "0.5.0", "kind": "akri.sh/petiole", "devices": []}"#;
     const THEIRS: &str = r#"{"cdiVersion": "0.5.0", "kind": "vendor.com/petiole", "devices": []}"#;
@@ -89,6 +110,19 @@ mod tests {
 
     fn needed(text: Option<&str>) -> Needed {
         [("petiole-a.json".to_owned(), text.map(str::to_owned))].into()
+    }
+
+    fn plan(
+        needed: &Needed,
+        existing: &BTreeMap<String, Existing>,
+        since: Duration,
+    ) -> Vec<Action> {
+        let known = Known {
+            needed: needed.clone(),
+            since: Some(since),
+            ..Known::default()
+        };
+        super::plan(&known, existing)
     }
 
     fn write(text: &str) -> Action {
@@ -123,6 +157,32 @@ mod tests {
         // A claim has just written it, or the agent has just started.
         assert_eq!(plan(&nothing, &there(OURS, SHORT), LONG), []);
         assert_eq!(plan(&nothing, &there(OURS, LONG), SHORT), []);
+        // It does not know now what containers hold.
+        assert_eq!(super::plan(&Known::default(), &there(OURS, LONG)), []);
+    }
+
+    #[test]
+    fn the_file_of_a_container_whose_instance_is_not_there_stays() {
+        let file = |name: &str| {
+            BTreeMap::from([(
+                name.to_owned(),
+                there(OURS, LONG).remove("petiole-a.json").unwrap(),
+            )])
+        };
+        let known = Known {
+            uses: [Use {
+                env_slots: [SlotId::new("cam-0a1b2c", 0)].into(),
+                ..Use::default()
+            }]
+            .into(),
+            since: Some(LONG),
+            ..Known::default()
+        };
+        assert_eq!(super::plan(&known, &file("petiole-cam-0a1b2c.json")), []);
+        assert_eq!(
+            super::plan(&known, &file("petiole-cam-ffffff.json")).len(),
+            1
+        );
     }
 
     #[test]

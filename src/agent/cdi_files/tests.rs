@@ -69,7 +69,12 @@ fn files_that_nobody_needs_are_removed_and_those_of_others_stay() {
         ("petiole-cam-a.json".to_owned(), None),
         ("petiole-cam-c.json".to_owned(), Some(OURS.to_owned())),
     ];
-    files.reconcile(folder, &needed.into(), LONG).unwrap();
+    let known = Known {
+        needed: needed.into(),
+        since: Some(LONG),
+        ..Known::default()
+    };
+    files.reconcile(folder, || known).unwrap();
     let names = fs::read_dir(folder).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
@@ -85,8 +90,42 @@ fn files_that_nobody_needs_are_removed_and_those_of_others_stay() {
         ]
     );
     let nowhere = folder.join("nowhere");
-    assert_eq!(
-        files.reconcile(&nowhere, &plan::Needed::new(), LONG),
-        Ok(())
-    );
+    assert_eq!(files.reconcile(&nowhere, Known::default), Ok(()));
+}
+
+#[tokio::test]
+async fn one_file_that_cannot_be_written_or_removed_stops_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let files = CdiFiles::new(Some(folder.to_owned()));
+    let large = || " ".repeat(256 * 1024 + 1);
+    let of = |name: &str| [(InstanceName::new(name), OURS.to_owned())];
+    let mut all: BTreeMap<_, _> = of("cam-b").into();
+    all.extend([(InstanceName::new("cam-a"), large())]);
+    let refused = files.write(all).await.unwrap_err();
+    assert!(refused.contains("cam-a.json"), "{refused}");
+    assert!(folder.join("petiole-cam-b.json").exists());
+    let needed = [("a", Some(large())), ("b", Some(OURS.to_owned()))];
+    let needed = needed.map(|(name, text)| (format!("petiole-cam-{name}-2.json"), text));
+    old_file(&folder.join("petiole-cam-c.json"), OURS);
+    let known = Known {
+        needed: needed.into(),
+        since: Some(LONG),
+        ..Known::default()
+    };
+    let refused = files.reconcile(folder, || known).unwrap_err();
+    assert!(refused.contains("cam-a-2.json"), "{refused}");
+    assert!(folder.join("petiole-cam-b-2.json").exists());
+    assert!(!folder.join("petiole-cam-c.json").exists());
+}
+
+#[test]
+fn what_is_needed_is_asked_for_after_a_claim_has_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = CdiFiles::new(Some(dir.path().to_owned()));
+    let asked = || {
+        assert!(files.writing.try_lock().is_err(), "the lock is held");
+        Known::default()
+    };
+    assert_eq!(files.reconcile(dir.path(), asked), Ok(()));
 }

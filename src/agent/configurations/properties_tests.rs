@@ -19,10 +19,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-static NO_WISHES: ContainerRules = ContainerRules {
-    paths: vec![],
-    cdi_folder: None,
-};
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);

@@ -11,12 +11,9 @@ use crate::{
     store::{configuration_key, manifest},
 };
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-static NO_WISHES: ContainerRules = ContainerRules {
-    paths: vec![],
-    cdi_folder: None,
-};
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
     Ok(Scope::Node)

@@ -1,8 +1,8 @@
 //! Converts a list of a handler in another process into devices within bounds, and problems for the rest. Pure.
-use super::host_paths::{HandlerPaths, HostPaths, is_plain};
+use super::host_paths::{HandlerPaths, HostPaths};
 use crate::{
     model::{
-        container_devices::is_below_dev,
+        container_devices::{is_below_dev, is_plain},
         device::{Device, DeviceNode, DeviceSet, Mount},
         limits::{self, DEVICE_PROPERTIES_MAX},
         pin::{NotAPin, Pin},

@@ -17,10 +17,29 @@ const DEFAULT_MODE: u32 = 0o660;
 const READ_AND_WRITE: u32 = 0o666;
 /// The largest id of a user or group. The one above it means "as it is".
 const LAST_ID: i64 = 4_294_967_294;
-/// What container runtimes make below `/dev` themselves, each with all that is below it.
-const RUNTIMES_OWN: [&str; 16] = [
-    "console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr",
-    "stdin", "stdout", "tty", "urandom", "zero",
+/// What container runtimes and the kubelet make below `/dev` themselves, and sockets and folders of the system there, each with
+/// all that is below it.
+const RUNTIMES_OWN: [&str; 20] = [
+    "console",
+    "core",
+    "fd",
+    "full",
+    "hugepages",
+    "initctl",
+    "log",
+    "mqueue",
+    "null",
+    "ptmx",
+    "pts",
+    "random",
+    "shm",
+    "stderr",
+    "stdin",
+    "stdout",
+    "termination-log",
+    "tty",
+    "urandom",
+    "zero",
 ];
 
 /// How the device nodes of the devices appear in containers, beside their own names and never instead of them.
@@ -184,8 +203,9 @@ fn is_runtimes_own(path: &str) -> bool {
     RUNTIMES_OWN.contains(&first)
 }
 
-/// Returns whether a path is absolute, and no part of it is empty, `.` or `..`.
-fn is_plain(path: &str) -> bool {
+/// Returns whether a path names one place whatever is in the folders: it is absolute, no part of it is empty, `.` or `..`, and it
+/// has no control characters.
+pub fn is_plain(path: &str) -> bool {
     let is_name = |part: &str| !matches!(part, "" | "." | "..");
     let parts = path.strip_prefix('/');
     parts.is_some_and(|parts| parts.split('/').all(is_name)) && !path.chars().any(char::is_control)
@@ -215,6 +235,7 @@ mod tests {
             json!({"path": "/dev/cameras/"}),
             json!({"path": "/dev/ttyS9"}),
             json!({"path": "/dev/shmem/fd"}),
+            json!({"path": "/dev/logger"}),
             json!({"path": "/opt/devices"}),
             json!({"path": "/opt/devices/a/"}),
             json!({"path": format!("/dev/{}", "é".repeat(250))}),
@@ -277,6 +298,19 @@ mod tests {
             (
                 json!({"path": "/dev/pts/"}),
                 ["/dev/pts/", "make themselves"],
+            ),
+            (json!({"path": "/dev/log"}), ["/dev/log", "make themselves"]),
+            (
+                json!({"path": "/dev/initctl"}),
+                ["/dev/initctl", "make themselves"],
+            ),
+            (
+                json!({"path": "/dev/hugepages/a"}),
+                ["/dev/hugepages/a", "make themselves"],
+            ),
+            (
+                json!({"path": "/dev/termination-log"}),
+                ["/dev/termination-log", "make themselves"],
             ),
             (
                 json!({"mode": "0777"}),

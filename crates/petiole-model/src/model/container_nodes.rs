@@ -46,6 +46,17 @@ pub enum NodesRefused {
         second: String,
         cause: Cause,
     },
+    #[error(
+        "the container would have {first} at {folder}, and {second} in it at {path}, but a device is no folder: {}",
+        .cause.remedy()
+    )]
+    Inside {
+        folder: String,
+        first: String,
+        path: String,
+        second: String,
+        cause: Cause,
+    },
 }
 
 /// Why a device node is at a path.
@@ -53,6 +64,8 @@ pub enum NodesRefused {
 pub enum Cause {
     OwnName,
     Path,
+    /// The same, and another node of the same Instance is there.
+    PathOfOneDevice,
     PathInFolder,
     Link,
 }
@@ -65,6 +78,9 @@ impl Cause {
             }
             Self::Path => {
                 "ask for one device, or end containerDevices.path of the Configuration with a slash, so that it is a folder in which each has a name"
+            }
+            Self::PathOfOneDevice => {
+                "end containerDevices.path of the Configuration with a slash, so that it is a folder in which each has a name"
             }
             Self::PathInFolder => "set another containerDevices.path in the Configuration",
             Self::Link => "set containerDevices.links of the Configuration to false",
@@ -206,7 +222,28 @@ fn placed(
             Some(first) => return Err(clash(first, place)),
         }
     }
-    Ok(nodes)
+    match taken.values().find_map(|place| inside(&taken, place)) {
+        Some(refused) => Err(refused),
+        None => Ok(nodes),
+    }
+}
+
+/// Returns why a path cannot be: one of its folders is a device of the container, too.
+fn inside(taken: &BTreeMap<&str, &Place<'_>>, place: &Place<'_>) -> Option<NodesRefused> {
+    let mut folders = place.path.match_indices('/').map(|(n, _)| &place.path[..n]);
+    let first = folders.find_map(|folder| taken.get(folder))?;
+    let is_wished = |cause| matches!(cause, Cause::Path | Cause::PathInFolder);
+    let cause = match is_wished(first.cause) || is_wished(place.cause) {
+        true => Cause::PathInFolder,
+        false => first.cause.max(place.cause),
+    };
+    Some(NodesRefused::Inside {
+        folder: first.path.clone(),
+        first: shown(first),
+        path: place.path.clone(),
+        second: shown(place),
+        cause,
+    })
 }
 
 fn places_of<'a>(
@@ -243,14 +280,20 @@ fn places_of<'a>(
 }
 
 fn clash(first: &Place<'_>, second: &Place<'_>) -> NodesRefused {
-    let shown =
-        |place: &Place<'_>| format!("{} of Instance {}", place.node.host_path, place.instance);
+    let cause = match second.cause {
+        Cause::Path if first.instance == second.instance => Cause::PathOfOneDevice,
+        cause => cause,
+    };
     NodesRefused::Clash {
         path: second.path.clone(),
         first: shown(first),
         second: shown(second),
-        cause: second.cause,
+        cause,
     }
+}
+
+fn shown(place: &Place<'_>) -> String {
+    format!("{} of Instance {}", place.node.host_path, place.instance)
 }
 
 #[cfg(test)]

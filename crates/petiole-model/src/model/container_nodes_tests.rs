@@ -166,14 +166,48 @@ fn two_nodes_of_one_device_cannot_have_one_path_and_a_device_needs_a_node() {
     let (two, none) = (device(&["/dev/video0", "/dev/video1"]), device(&[]));
     let refused = refusal(&[named("cam-a", &two)], json!({"path": "/dev/cam"}));
     assert!(
-        refused.contains("/dev/video0 of Instance cam-a and /dev/video1 of Instance cam-a"),
+        refused.contains("/dev/video0 of Instance cam-a and /dev/video1 of Instance cam-a: end containerDevices.path"),
         "{refused}"
+    );
+    assert_eq!(
+        paths(&[named("cam-a", &two)], json!({"path": "/dev/cam/"})).len(),
+        4
     );
     let refused = refusal(&[named("cam-b", &none)], json!({"mode": "0660"}));
     assert!(
         refused.contains("Instance cam-b has no device node"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_device_cannot_be_a_folder_of_another_path() {
+    let (one, two) = (
+        device(&["/dev/ttyUSB0 /dev/serial/by-id/x"]),
+        device(&["/dev/ttyUSB1 /dev/ttyUSB0/y"]),
+    );
+    let fields = json!({"path": "/dev/serial", "links": true});
+    assert_eq!(
+        refusal(&[named("z-a", &one)], fields),
+        "the container would have /dev/ttyUSB0 of Instance z-a at /dev/serial, and /dev/ttyUSB0 of Instance z-a in it at /dev/serial/by-id/x, but a device is no folder: set another containerDevices.path in the Configuration"
+    );
+    let fields = json!({"path": "/dev/ttyUSB0/a", "mode": "0660"});
+    let refused = refusal(&[named("z-a", &one)], fields);
+    assert!(
+        refused.contains("at /dev/ttyUSB0, and") && refused.contains("set another"),
+        "{refused}"
+    );
+    let both = [named("z-a", &one), named("z-b", &two)];
+    let refused = refusal(&both, json!({"links": true}));
+    assert!(
+        refused.contains("in it at /dev/ttyUSB0/y") && refused.ends_with("to false"),
+        "{refused}"
+    );
+    // A path that only begins like another is beside it.
+    for path in ["/dev/serial-x", "/dev/seria", "/dev/serial/by-id/y"] {
+        let fields = json!({"path": path, "links": true});
+        assert_eq!(paths(&both[..1], fields).len(), 3, "{path}");
+    }
 }
 
 #[test]

@@ -13,10 +13,7 @@ use crate::{
 };
 use std::sync::LazyLock;
 
-static NO_WISHES: ContainerRules = ContainerRules {
-    paths: vec![],
-    cdi_folder: None,
-};
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 fn configurations(texts: &[&str]) -> Configurations {
     let mut all = Configurations {
