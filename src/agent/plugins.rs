@@ -193,14 +193,9 @@ impl Plugins {
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
-        let accepted: BTreeSet<ConfigurationKey> = self
-            .inputs
-            .validated
-            .borrow()
-            .accepted
-            .keys()
-            .cloned()
-            .collect();
+        let validated = self.inputs.validated.borrow();
+        let accepted: BTreeSet<ConfigurationKey> = validated.accepted.keys().cloned().collect();
+        drop(validated);
         let turned: BTreeSet<ConfigurationKey> = accepted
             .symmetric_difference(&self.accepted)
             .cloned()

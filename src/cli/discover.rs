@@ -109,14 +109,14 @@ async fn stream(
     look: Option<Duration>,
 ) -> anyhow::Result<()> {
     let end = look.map(|look| Instant::now() + look);
-    let mut is_silent = true;
+    let (mut is_silent, mut has_found) = (true, false);
     let mut reported: Vec<HandlerTrouble> = vec![];
     print(&report.header())?;
     loop {
         tokio::select! {
             changed = devices.changed() => if changed.is_err() { return Ok(()) },
-            () = over(end) => break,
-            stopped = tokio::signal::ctrl_c() => { stopped?; break }
+            () = over(end) => return something(has_found, look, &reported),
+            stopped = tokio::signal::ctrl_c() => return Ok(stopped?),
         }
         let set = devices.borrow_and_update().clone();
         for trouble in set.troubles.iter().filter(|t| !reported.contains(t)) {
@@ -130,8 +130,26 @@ async fn stream(
             writeln!(stderr(), "nothing found yet; looking on{until}")?;
         }
         is_silent &= changes.is_empty() && !set.complete;
+        has_found |= !set.devices.is_empty();
     }
-    Ok(())
+}
+
+/// Returns an error that says why nothing was found.
+fn something(
+    has_found: bool,
+    look: Option<Duration>,
+    troubles: &[HandlerTrouble],
+) -> anyhow::Result<()> {
+    if has_found {
+        return Ok(());
+    }
+    let time = look.map_or_else(String::new, |look| format!(" in {} s", look.as_secs_f64()));
+    match troubles.first() {
+        Some(trouble) => bail!("no device was found{time}: {}", trouble.message()),
+        None => bail!(
+            "no device was found{time}: check that it is on, that it is in a network of this machine, and what the details leave out"
+        ),
+    }
 }
 
 /// Waits for the whole set and prints it.
@@ -160,7 +178,8 @@ async fn list(
     if let (false, Some(trouble)) = (set.complete, set.troubles.first()) {
         bail!("{}", trouble.message());
     }
-    print(&text(&report.list(&set))?)
+    print(&text(&report.list(&set))?)?;
+    something(!set.devices.is_empty(), look, &set.troubles)
 }
 
 /// Waits for the end of stdin.
@@ -190,6 +209,15 @@ fn print(text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_finds_nothing_says_so_and_why() {
+        let said = |has_found| something(has_found, Some(Duration::from_secs(10)), &[]);
+        assert!(said(true).is_ok());
+        let message = said(false).unwrap_err().to_string();
+        let expected = "no device was found in 10 s: check that it is on";
+        assert!(message.starts_with(expected), "{message}");
+    }
 
     #[test]
     fn an_unknown_handler_is_refused_with_those_there_are() {

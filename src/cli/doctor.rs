@@ -29,7 +29,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use petiole_people::inspect::{
-    doctor::{Check, Facts, Granted, Level, Right, checks},
+    doctor::{Facts, Granted, Level, Right, Rollout, checks},
     read,
 };
 use serde::de::DeserializeOwned;
@@ -130,7 +130,8 @@ const RIGHTS: &[Needed] = &[
     ),
 ];
 
-/// Prints one line for each check: `ok`, `warn` or `FAIL`, and what to do. The exit code is 1 if a check fails.
+/// Prints one line for each check, the worst first: `FAIL`, `warn` or `ok`, and what to do. The exit code is 1 if a line is not
+/// `ok`.
 #[derive(Debug, Args)]
 pub struct Flags {
     #[command(flatten)]
@@ -151,13 +152,11 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         format!("{level}  {}\n", printable(&check.text))
     });
     print(&lines.collect::<String>())?;
-    let is = |level: Level| move |check: &&Check| check.level == level;
-    match checks.iter().filter(is(Level::Fail)).count() {
-        0 if !checks.iter().any(|check| check.level == Level::Ok) => {
-            bail!("nothing could be checked")
-        }
+    let wrong = checks.iter().filter(|check| check.level != Level::Ok);
+    match wrong.count() {
         0 => Ok(()),
-        failed => bail!("{failed} of {} checks failed", checks.len()),
+        wrong if wrong == checks.len() => bail!("nothing could be checked"),
+        wrong => bail!("{wrong} of {} checks found something", checks.len()),
     }
 }
 
@@ -178,6 +177,7 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     ) {
         home = sets.iter().find_map(|set| set.metadata.namespace.clone());
         facts.daemon_sets = Some(sets.len());
+        facts.rollout = rollout(&sets);
         facts.checked.extend(sets.iter().map(|set| {
             let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
             agent(&what, Some(set))
@@ -220,6 +220,14 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     }
     facts.snapshot.unread.extend(unread);
     Ok(facts)
+}
+
+fn rollout(sets: &[DaemonSetPart]) -> Rollout {
+    let statuses = sets.iter().filter_map(|set| set.status.as_ref());
+    statuses.fold(Rollout::default(), |sum, status| Rollout {
+        desired: sum.desired + status.desired_number_scheduled,
+        updated: sum.updated + status.updated_number_scheduled.unwrap_or_default(),
+    })
 }
 
 /// Returns what was read. An error becomes a line of its own, and the rest is said all the same.

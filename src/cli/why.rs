@@ -122,7 +122,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             Some(kind) => kind.target(key),
             None => {
                 incomplete(&snapshot)?;
-                bail!(nowhere(&snapshot, wanted.as_deref(), name))
+                let others = found(&snapshot, None, None, name);
+                bail!(nowhere(&snapshot, wanted.as_deref(), name, &others))
             }
         },
         several => bail!(
@@ -140,17 +141,21 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 /// Returns the error for a name that no object has. An object that cannot be read may have it.
-fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> String {
+/// One of another namespace is named.
+fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str, others: &[Target]) -> String {
     let (object, is_partial, advice) = match namespace {
         Some(namespace) => (
             format!("{namespace}/{name}"),
             snapshot.hidden.own_pods,
-            ": name another namespace (-n), or look at all (-A)",
+            match others.first().map(namespace_of) {
+                Some(other) => format!(": there is one in the namespace {other} (-n {other})"),
+                None => ": name another namespace (-n), or look at all (-A)".to_owned(),
+            },
         ),
         None => (
             format!("{name} in any namespace"),
             !snapshot.unread.is_empty(),
-            "",
+            String::new(),
         ),
     };
     let readable = match is_partial {
@@ -160,6 +165,15 @@ fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> String {
     format!(
         "there is no Pod, Instance or Configuration {object}{readable}, and no Pod of a workload of that name asks for a device{advice}"
     )
+}
+
+fn namespace_of(target: &Target) -> &str {
+    match target {
+        Target::Pod(key) => &key.namespace,
+        Target::Instance(key) => &key.namespace,
+        Target::Configuration(key) => &key.namespace,
+        Target::Workload(workload) => &workload.key.namespace,
+    }
 }
 
 /// Returns the objects of that name, or the workloads if there are none. Without a namespace it can be in any.

@@ -16,7 +16,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 pub(super) struct Observer {
@@ -39,9 +39,7 @@ impl Observer {
         let mut snapshot = Snapshot {
             instances: self.instances(),
             sockets: self.sockets(),
-            kubelet_since: fs::metadata(self.plugin_folder.join("kubelet.sock"))
-                .and_then(|socket| socket.modified())
-                .ok(),
+            kubelet_since: modified(&self.plugin_folder.join("kubelet.sock")),
             ..Snapshot::default()
         };
         if let (Ok(node), Ok(pods)) = tokio::join!(self.kubelet.node(), self.kubelet.pods()) {
@@ -63,7 +61,9 @@ impl Observer {
             .filter(|name| !name.starts_with('.'));
         // A file that is being replaced is read the next time.
         let read = |name: String| {
-            let text = fs::read_to_string(self.instances.join(name)).ok()?;
+            let path = self.instances.join(name);
+            let written = modified(&path)?;
+            let text = fs::read_to_string(path).ok()?;
             let instance = yaml::from_str(&text).ok()?;
             let instance: instance::Instance = serde_json::from_value(instance).ok()?;
             let metadata = instance.metadata;
@@ -74,17 +74,18 @@ impl Observer {
                 is_shared: instance.spec.shared,
                 nodes: instance.spec.nodes,
                 age: Duration::try_from(now.duration_since(created)).unwrap_or_default(),
+                written,
             };
             Some((metadata.name?, shown))
         };
         files.filter_map(read).collect()
     }
 
-    fn sockets(&self) -> Vec<String> {
-        file_names(&self.plugin_folder)
-            .into_iter()
-            .filter(|name| name.ends_with(".sock"))
-            .collect()
+    fn sockets(&self) -> BTreeMap<String, SystemTime> {
+        let names = file_names(&self.plugin_folder).into_iter();
+        let sockets = names.filter(|name| name.ends_with(".sock"));
+        let timed = |name: String| Some((name.clone(), modified(&self.plugin_folder.join(name))?));
+        sockets.filter_map(timed).collect()
     }
 
     async fn broker(&self, pod: Pod) -> Option<(String, Broker)> {
@@ -137,6 +138,10 @@ fn resources(node: Node) -> BTreeMap<String, Resource> {
         .iter()
         .map(|(name, quantity)| (name.clone(), resource(name, quantity)))
         .collect()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
 }
 
 fn file_names(folder: &Path) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Draws the live view: tables of a snapshot and a list of events. It decides nothing.
 use super::{publisher::Service, snapshot::Snapshot, state::TimedEvent, table};
-use petiole_people::screen::{Content, draw_table, titled};
+use petiole_people::screen::{Content, INTERRUPT, cut, draw_table, titled};
 use ratatui::{
     Frame,
     crossterm::event::KeyCode,
@@ -9,6 +9,9 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
+
+/// The width of the time before an event.
+const TIME_WIDTH: u16 = 11;
 
 /// A command of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,7 @@ pub(super) fn meaning(key: KeyCode) -> Option<Key> {
     let keys = [
         (KeyCode::Char('q'), Key::Quit),
         (KeyCode::Esc, Key::Quit),
+        (INTERRUPT, Key::Quit),
         (KeyCode::Char('k'), Key::RestartKubelet),
     ];
     let known = keys.into_iter().find(|(known, _)| *known == key);
@@ -44,7 +48,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let snapshot = view.snapshot;
     let height = |rows: usize| Constraint::Length(u16::try_from(rows + 3).unwrap_or(u16::MAX));
     let (instances, brokers) = (table::instances(snapshot), table::brokers(snapshot));
-    let (sockets, node) = (table::sockets(snapshot), table::node(snapshot));
+    let node = table::node(snapshot);
     let [head, top, middle, bottom, events, foot] = Layout::vertical([
         Constraint::Length(2),
         height(instances.len().max(1)),
@@ -54,41 +58,30 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
         Constraint::Length(2),
     ])
     .areas(frame.area());
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(46), Constraint::Percentage(54)]).areas(middle);
     frame.render_widget(Paragraph::new(intro()), head);
     let content = Content {
         title: "Instances  (the agent creates one for each device)",
         columns: &table::INSTANCE_COLUMNS,
         rows: &instances,
-        widths: [22, 15, 6, 10, 5, 9, 0],
+        widths: [32, 15, 6, 10, 5, 9, 60],
         color,
         selected: None,
     };
     draw_table(frame, top, &content);
     let content = Content {
-        title: "Node  (the resources that Pods can request)",
+        title: "Node  (resources that Pods can request, and their plugins' sockets)",
         columns: &table::NODE_COLUMNS,
         rows: &node,
-        widths: [32, 8, 0],
+        widths: [40, 8, 24, 60],
         color,
         selected: None,
     };
-    draw_table(frame, left, &content);
-    let content = Content {
-        title: "Sockets  (on which the kubelet calls the agent)",
-        columns: &table::SOCKET_COLUMNS,
-        rows: &sockets,
-        widths: [32, 0],
-        color,
-        selected: None,
-    };
-    draw_table(frame, right, &content);
+    draw_table(frame, middle, &content);
     let content = Content {
         title: "Brokers  (a Pod for each Instance, with its variables)",
         columns: &table::BROKER_COLUMNS,
         rows: &brokers,
-        widths: [46, 20, 8, 26, 0],
+        widths: [60, 40, 8, 40, 60],
         color,
         selected: None,
     };
@@ -102,38 +95,33 @@ fn intro() -> Vec<Line<'static>> {
     vec![
         Line::from(vec![
             Span::styled("petiole demo", bold),
-            Span::raw(
-                "  services on the network -> Instances -> resources of a node -> Pods with their variables",
-            ),
+            Span::raw("  services on the network -> Instances -> resources -> Pods"),
         ]),
         Line::from(
-            "No cluster: Pods are processes here. Shorter than usual: endpoint grace 5 s, gracePeriodSeconds 5.",
+            "No cluster: Pods are processes. Endpoint grace and gracePeriodSeconds are 5 s.",
         ),
     ]
 }
 
 fn help(services: &[Service]) -> Vec<Line<'static>> {
-    let mut keys = vec![Span::raw("keys: ")];
+    let mut names = vec![Span::raw("services: ")];
     for (n, service) in services.iter().enumerate() {
-        let (verb, color) = match service.is_announced {
-            true => ("withdraw", Color::Green),
-            false => ("announce", Color::Red),
+        let color = match service.is_announced {
+            true => Color::Green,
+            false => Color::Red,
         };
-        keys.push(Span::styled(
-            format!("{}", n + 1),
-            Style::new().add_modifier(Modifier::BOLD),
-        ));
-        keys.push(Span::raw(format!(" {verb} ")));
-        keys.push(Span::styled(
-            format!("{}  ", service.sample.name),
+        let name = service.sample.name.trim_start_matches("Demo ");
+        names.push(Span::styled(
+            format!("{} {name}  ", n + 1),
             Style::new().fg(color),
         ));
     }
     vec![
-        Line::from(keys),
-        Line::from(
-            "      k restart the kubelet   q quit   next: docs in README.md, or `petiole discover zeroconf --help`",
-        ),
+        Line::from(names),
+        Line::from(format!(
+            "keys: 1 to {} withdraw or announce a service   k restart the kubelet   q quit",
+            services.len()
+        )),
     ]
 }
 
@@ -155,7 +143,8 @@ fn draw_events(frame: &mut Frame<'_>, area: Rect, events: &[TimedEvent]) {
                 format!("{:>7.2} s  ", event.at.as_secs_f64()),
                 Style::new().fg(Color::DarkGray),
             );
-            Line::from(vec![time, Span::raw(event.text.as_str())])
+            let room = area.width.saturating_sub(TIME_WIDTH);
+            Line::from(vec![time, Span::raw(cut(&event.text, room))])
         })
         .collect();
     frame.render_widget(Paragraph::new(lines).block(titled("Events")), area);

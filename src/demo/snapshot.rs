@@ -6,6 +6,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// Why a Configuration's resource offers nothing while its devices are there.
+pub(super) const HELD: &str = "brokers hold them";
+
 /// The node and its devices at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
@@ -14,8 +17,8 @@ pub(super) struct Snapshot {
     /// The time at which the kubelet created its registration socket. It differs for each kubelet.
     pub(super) kubelet_since: Option<SystemTime>,
     pub(super) instances: BTreeMap<String, Instance>,
-    /// The file names of the plugins' sockets in the kubelet's folder.
-    pub(super) sockets: Vec<String>,
+    /// The file names of the plugins' sockets in the kubelet's folder, each with the time of its creation.
+    pub(super) sockets: BTreeMap<String, SystemTime>,
     /// The node's resources by name.
     pub(super) resources: BTreeMap<String, Resource>,
     /// The brokers by the name of their Pod.
@@ -29,6 +32,8 @@ pub(super) struct Instance {
     pub(super) is_shared: bool,
     pub(super) nodes: Vec<NodeName>,
     pub(super) age: Duration,
+    /// The time at which its file was written.
+    pub(super) written: SystemTime,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,20 @@ impl Snapshot {
             .find(|broker| broker.instance == instance)
     }
 
+    /// Returns whether a Configuration's resource has nothing left to offer because each of its devices has a broker.
+    pub(super) fn is_held_by_brokers(&self, resource: &str) -> bool {
+        let instances = self.instances.iter();
+        let mut its = instances.filter(|(_, instance)| {
+            resource.strip_prefix("akri.sh/") == Some(&instance.configuration)
+        });
+        let is_empty = self
+            .resources
+            .get(resource)
+            .is_some_and(|its| its.allocatable == 0);
+        let has_devices = its.clone().next().is_some();
+        is_empty && has_devices && its.all(|(name, _)| self.broker_of(name).is_some())
+    }
+
     /// Returns the socket of a resource. `resource` is the name without the prefix.
     pub(super) fn socket_of(&self, resource: &str) -> Option<&str> {
         let is_its = |socket: &&String| {
@@ -72,6 +91,6 @@ impl Snapshot {
                     .all(|b| b.is_ascii_digit())
             })
         };
-        self.sockets.iter().find(is_its).map(String::as_str)
+        self.sockets.keys().find(is_its).map(String::as_str)
     }
 }

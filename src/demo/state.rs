@@ -1,5 +1,10 @@
 //! Holds the state that the views of the demo share: the services, the last snapshot, and the events.
-use super::{observe::Observer, plan, publisher::Publisher, snapshot::Snapshot};
+use super::{
+    observe::Observer,
+    plan::{self, Event},
+    publisher::Publisher,
+    snapshot::Snapshot,
+};
 use std::time::Duration;
 use tokio::{sync::watch, time::Instant};
 
@@ -20,6 +25,8 @@ pub(super) struct Demo {
     /// Each change restarts the kubelet.
     restarts: watch::Sender<u64>,
     pub(super) started: Instant,
+    /// The time of the last look since then.
+    looked: Duration,
     pub(super) snapshot: Snapshot,
     pub(super) events: Vec<TimedEvent>,
 }
@@ -35,6 +42,7 @@ impl Demo {
             observer,
             restarts,
             started: Instant::now(),
+            looked: Duration::ZERO,
             snapshot: Snapshot::default(),
             events: vec![],
         }
@@ -43,9 +51,21 @@ impl Demo {
     /// Takes a snapshot, and records the changes since the last one.
     pub(super) async fn observe(&mut self) {
         let snapshot = self.observer.snapshot().await;
-        for text in plan::events(&self.snapshot, &snapshot) {
-            self.record(text);
-        }
+        let now = self.started.elapsed();
+        let mut events: Vec<TimedEvent> = plan::events(&self.snapshot, &snapshot)
+            .into_iter()
+            .map(|Event { text, happened }| {
+                let ago = happened
+                    .and_then(|at| at.elapsed().ok())
+                    .unwrap_or_default();
+                // Not before the last look, in which it was not seen.
+                let at = now.saturating_sub(ago).max(self.looked);
+                TimedEvent { at, text }
+            })
+            .collect();
+        events.sort_by_key(|event| event.at);
+        self.events.extend(events);
+        self.looked = now;
         self.snapshot = snapshot;
         let surplus = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..surplus);

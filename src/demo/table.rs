@@ -1,5 +1,5 @@
 //! Converts a snapshot into the rows of the tables on the screen. Pure.
-use super::snapshot::Snapshot;
+use super::snapshot::{HELD, Snapshot};
 use crate::model::instance_row::{COLUMNS, InstanceRow};
 
 /// The columns of the Instances, with the health that the node reports.
@@ -7,8 +7,7 @@ pub(super) const INSTANCE_COLUMNS: [&str; 7] = {
     let [name, config, shared, nodes, age] = COLUMNS;
     [name, config, shared, nodes, age, "HEALTH", "DEVICE"]
 };
-pub(super) const SOCKET_COLUMNS: [&str; 2] = ["RESOURCE", "SOCKET"];
-pub(super) const NODE_COLUMNS: [&str; 3] = ["RESOURCE", "CAPACITY", "ALLOCATABLE"];
+pub(super) const NODE_COLUMNS: [&str; 4] = ["RESOURCE", "CAPACITY", "ALLOCATABLE", "SOCKET"];
 pub(super) const BROKER_COLUMNS: [&str; 5] =
     ["POD", "STATUS", "RESTARTS", "DEVICE NAME", "DEVICE ADDRESS"];
 
@@ -33,27 +32,20 @@ pub(super) fn instances(snapshot: &Snapshot) -> Vec<[String; 7]> {
     snapshot.instances.iter().map(row).collect()
 }
 
-pub(super) fn sockets(snapshot: &Snapshot) -> Vec<[String; 2]> {
-    let names = snapshot
-        .resources
-        .keys()
-        .filter_map(|name| name.strip_prefix("akri.sh/"));
-    names
-        .filter_map(|name| {
-            Some([
-                format!("akri.sh/{name}"),
-                snapshot.socket_of(name)?.to_owned(),
-            ])
-        })
-        .collect()
-}
-
-pub(super) fn node(snapshot: &Snapshot) -> Vec<[String; 3]> {
+/// Returns the resources of the node, each with the socket on which the kubelet calls its plugin.
+pub(super) fn node(snapshot: &Snapshot) -> Vec<[String; 4]> {
     let row = |(name, resource): (&String, &super::snapshot::Resource)| {
+        let socket = name.strip_prefix("akri.sh/");
+        let socket = socket.and_then(|name| snapshot.socket_of(name));
+        let why = match snapshot.is_held_by_brokers(name) {
+            true => format!("{} ({HELD})", resource.allocatable),
+            false => resource.allocatable.to_string(),
+        };
         [
             name.clone(),
             resource.capacity.to_string(),
-            resource.allocatable.to_string(),
+            why,
+            socket.unwrap_or("-").to_owned(),
         ]
     };
     snapshot.resources.iter().map(row).collect()

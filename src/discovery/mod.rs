@@ -7,6 +7,7 @@ pub mod external;
 pub mod handlers;
 mod part;
 pub mod plan;
+mod progress;
 pub mod registry;
 pub mod session;
 pub mod turns;

@@ -5,6 +5,7 @@ use super::{
     damping::{Belief, Damper, Flapping},
     part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
     plan::{Action, SessionSpec, plan},
+    progress::Progress,
     turns::Turns,
 };
 use crate::{
@@ -31,11 +32,6 @@ use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// Of the bytes of a Configuration's devices, the part for the ids of those that were seen while a look was not whole: names may
-/// come and go without end.
-const SEEN_PART: usize = 4;
-/// The bytes that an id is counted with, beside its text.
-const ID_BYTES: usize = 64;
 /// The discoveries that begin at the same time. What they see first is cut to their parts before others see something.
 const BEGIN_AT_ONCE: usize = 16;
 /// The longest time for which a discovery that sees nothing keeps others from beginning.
@@ -137,36 +133,6 @@ pub async fn run(
     }
     while tasks.join_next().await.is_some() {}
     Ok(())
-}
-
-/// The results of one run of a discovery.
-#[derive(Default)]
-struct Progress {
-    has_answered: bool,
-    has_completed: bool,
-    /// The same as [`DiscoveryState::seen`].
-    seen: Arc<BTreeSet<DeviceId>>,
-    seen_bytes: usize,
-}
-
-impl Progress {
-    /// Remembers the devices of a set, and of the one before, while a missing one may be there.
-    /// Remembers no more than `most` bytes of ids.
-    fn see(&mut self, before: &DeviceSet, now: &DeviceSet, most: usize) {
-        if now.is_whole() {
-            self.seen = Arc::default();
-            self.seen_bytes = 0;
-            return;
-        }
-        let ids = before.devices.keys().chain(now.devices.keys());
-        let new: Vec<_> = ids.filter(|id| !self.seen.contains(*id)).collect();
-        for id in new {
-            let bytes = self.seen_bytes + ID_BYTES + id.as_str().len();
-            if bytes <= most && Arc::make_mut(&mut self.seen).insert(id.clone()) {
-                self.seen_bytes = bytes;
-            }
-        }
-    }
 }
 
 /// The values that a discovery keeps from one of its runs to the next.
@@ -302,7 +268,7 @@ impl Session {
                     let now = self.admitted(&found, &mut past.part, &said);
                     let before = std::mem::replace(&mut said, Arc::new(now));
                     self.measure(&mut progress, &said, begun);
-                    progress.see(&before, &said, past.part.most() / SEEN_PART);
+                    progress.see(&before, &said, past.part.most());
                 }
                 let is_missing = |id: &DeviceId| said.is_whole() || progress.seen.contains(id);
                 let belief = past.damper.turn(&said, is_missing, past.began.elapsed());

@@ -58,21 +58,27 @@ pub fn keys<K: Send + 'static>(meaning: fn(KeyCode) -> Option<K>) -> mpsc::Recei
     receiver
 }
 
-/// Returns the key without its modifiers. Ctrl-C, which a terminal in this mode sends as a key, is the escape key.
+/// Ctrl-C, which a terminal in this mode sends as a key.
+pub const INTERRUPT: KeyCode = KeyCode::Char('\u{3}');
+
+/// Returns the key without its modifiers, or [`INTERRUPT`].
 fn code(key: KeyEvent) -> KeyCode {
     let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
     match is_interrupt && key.code == KeyCode::Char('c') {
-        true => KeyCode::Esc,
+        true => INTERRUPT,
         false => key.code,
     }
 }
+
+/// The space between two columns.
+const SPACING: u16 = 2;
 
 /// The content of a table.
 pub struct Content<'a, const N: usize> {
     pub title: &'a str,
     pub columns: &'a [&'static str; N],
     pub rows: &'a [[String; N]],
-    /// The width of each column. The last one gets the remaining width.
+    /// The most characters that each column gets.
     pub widths: [u16; N],
     pub color: fn(&[String; N]) -> Color,
     /// The row that is marked, and always visible.
@@ -81,21 +87,67 @@ pub struct Content<'a, const N: usize> {
 
 pub fn draw_table<const N: usize>(frame: &mut Frame<'_>, area: Rect, content: &Content<'_, N>) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let header = Row::new(*content.columns).style(bold);
-    let rows = (content.rows.iter())
-        .map(|cells| Row::new(cells.clone()).style(Style::new().fg((content.color)(cells))));
-    let widths = content.widths.iter().enumerate();
-    let widths = widths.map(|(n, width)| match n + 1 == N {
-        true => Constraint::Fill(1),
-        false => Constraint::Length(*width),
+    let widths = fit(content, area.width);
+    let shown = |cells: [&str; N]| {
+        let cells = cells.into_iter().zip(widths);
+        Row::new(cells.map(|(cell, width)| shortened(cell, width.into())))
+    };
+    let header = shown(*content.columns).style(bold);
+    let rows = content.rows.iter().map(|cells| {
+        let row = shown(cells.each_ref().map(String::as_str));
+        row.style(Style::new().fg((content.color)(cells)))
     });
-    let table = Table::new(rows, widths)
+    let table = Table::new(rows, widths.map(Constraint::Length))
         .header(header)
-        .column_spacing(2)
+        .column_spacing(SPACING)
         .block(titled(content.title))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(content.selected);
     frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// Returns the widths of the columns: those of their longest cells, of which the widest give way until the table fits.
+fn fit<const N: usize>(content: &Content<'_, N>, width: u16) -> [u16; N] {
+    let mut widths = content.widths;
+    for (n, width) in widths.iter_mut().enumerate() {
+        let cells = content.rows.iter().map(|cells| cells[n].chars().count());
+        let longest = cells.chain([content.columns[n].len()]).max();
+        *width = u16::try_from(longest.unwrap_or_default())
+            .unwrap_or(u16::MAX)
+            .min(*width);
+    }
+    let gaps = SPACING.saturating_mul(u16::try_from(N.saturating_sub(1)).unwrap_or(u16::MAX));
+    let room = u32::from(width.saturating_sub(gaps));
+    while widths.iter().copied().map(u32::from).sum::<u32>() > room
+        && let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > 1)
+    {
+        *widest -= 1;
+    }
+    widths
+}
+
+/// Returns a cell whose middle is left out if it is longer than `width`: the ends of names tell them apart.
+fn shortened(cell: &str, width: usize) -> String {
+    let length = cell.chars().count();
+    if length <= width {
+        return cell.to_owned();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = cell.chars().take(width.saturating_sub(1 + end));
+    let rest = cell.chars().skip(length - end);
+    begin.chain(['…']).chain(rest).collect()
+}
+
+/// Returns the beginning of a text that is longer than `width`, with an ellipsis.
+pub fn cut(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    match text.chars().count() > width {
+        true => {
+            let begin = text.chars().take(width.saturating_sub(1));
+            begin.chain(['…']).collect()
+        }
+        false => text.to_owned(),
+    }
 }
 
 /// Returns a block with a line above it that has a title.
@@ -103,4 +155,48 @@ pub fn titled(title: &str) -> Block<'_> {
     Block::new()
         .borders(Borders::TOP)
         .title(format!(" {title} "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::{Terminal, backend::TestBackend};
+
+    fn drawn(width: u16, widths: [u16; 3]) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, 3)).unwrap();
+        let rows = [["short", "a longer cell", "the longest cell of all"].map(str::to_owned)];
+        let content = Content {
+            title: "Table",
+            columns: &["A", "B", "C"],
+            rows: &rows,
+            widths,
+            color: |_| Color::Reset,
+            selected: None,
+        };
+        let draw = |frame: &mut Frame<'_>| draw_table(frame, frame.area(), &content);
+        terminal.draw(draw).unwrap();
+        let screen = terminal.backend().to_string();
+        screen
+            .lines()
+            .last()
+            .unwrap()
+            .trim_matches('"')
+            .trim_end()
+            .to_owned()
+    }
+
+    #[test]
+    fn what_does_not_fit_ends_with_an_ellipsis_and_the_widest_column_gives_way_first() {
+        let wide = [40; 3];
+        assert_eq!(
+            drawn(60, wide),
+            "short  a longer cell  the longest cell of all"
+        );
+        assert_eq!(drawn(36, wide), "short  a longer cell  the lon…of all");
+        assert_eq!(drawn(24, wide), "short  a lo…ell  the…all");
+        assert_eq!(
+            drawn(60, [3, 40, 40]),
+            "s…t  a longer cell  the longest cell of all"
+        );
+    }
 }

@@ -13,8 +13,11 @@ use crate::{
     store::{Configurations, Instances},
     telemetry::health::Health,
 };
-use std::{collections::BTreeSet, sync::Arc};
-use tokio::sync::watch;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::{sync::watch, time::Instant};
 
 /// The inputs of the answer.
 pub(super) struct Inputs {
@@ -31,18 +34,26 @@ pub(super) struct Inputs {
 
 pub(super) fn health(inputs: Inputs) -> Health {
     let discovery = inputs.discovery;
+    let memory = Mutex::new(plan::Memory::default());
     let ready = move || {
         let names = inputs.validated.borrow().names.clone();
         let node = &inputs.settings.node_name;
         let desired = plugins::desired(&inputs.instances.borrow(), node, &names);
         let desired = desired.into_values().map(|offered| offered.full_name);
-        plan::missing(&plan::World {
+        let desired = desired.collect();
+        let mut registered = inputs.registered.borrow().clone();
+        // A panic of another request leaves a valid memory.
+        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.extend(memory.expected(&desired, &registered, Instant::now()));
+        let missing = plan::missing(&plan::World {
             plugin_folder: &inputs.settings.plugin_folder,
             has_kubelet: inputs.kubelet.borrow().is_some(),
             configurations: &inputs.configurations.borrow().clone(),
-            desired: &desired.collect(),
-            registered: &inputs.registered.borrow(),
-        })
+            desired: &desired,
+            registered: &registered,
+        });
+        memory.was_ready = missing.is_empty();
+        missing
     };
     Health::new(ready).with_life(move || {
         let is_stuck = discovery.is_stuck();

@@ -1,10 +1,49 @@
 //! Decides whether an agent is ready, and what it waits for. Pure.
 //!
-//! Only what is so now counts, nothing that was: while a kubelet restarts the agent is not ready, once, from when the
-//! old one lets go of the plugins until the new one listens to all of them. A device that is new is not registered for the
-//! few milliseconds its registration takes; a probe at that moment gets the answer "not ready", and the next one "ready".
+//! While a kubelet restarts the agent is not ready, once, from when the old one lets go of the plugins until the new one
+//! listens to all of them. A device that is new to an agent that is ready has some time to be registered: nobody is warned
+//! because a Configuration is applied.
 use crate::{model::resource_name::ResourceName, store::Configurations};
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The time in which the kubelet takes a new plugin. It is some milliseconds.
+const REGISTRATION_TIME: Duration = Duration::from_secs(10);
+
+/// What the last answer was about.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) was_ready: bool,
+    registered: BTreeSet<ResourceName>,
+    /// The resources that were never registered, since they are wanted.
+    new: BTreeMap<ResourceName, Instant>,
+}
+
+impl Memory {
+    /// Returns the resources whose registration the agent may still wait for.
+    pub(super) fn expected(
+        &mut self,
+        desired: &BTreeSet<ResourceName>,
+        registered: &BTreeSet<ResourceName>,
+        now: Instant,
+    ) -> BTreeSet<ResourceName> {
+        let missing: BTreeSet<&ResourceName> = desired.difference(registered).collect();
+        self.new.retain(|name, _| missing.contains(name));
+        for name in missing {
+            if !self.registered.contains(name) {
+                self.new.entry(name.clone()).or_insert(now);
+            }
+        }
+        self.registered.clone_from(registered);
+        let is_new = |since: &Instant| self.was_ready && now - *since < REGISTRATION_TIME;
+        let new = self.new.iter().filter(|(_, since)| is_new(since));
+        new.map(|(name, _)| name.clone()).collect()
+    }
+}
 
 /// The inputs of the decision.
 pub(super) struct World<'a> {
@@ -99,6 +138,41 @@ mod tests {
                 expected
             );
         }
+    }
+
+    #[test]
+    fn a_resource_that_is_new_to_an_agent_that_is_ready_has_time_and_one_that_was_lost_has_none() {
+        let names = |names: &[&str]| -> BTreeSet<ResourceName> {
+            let whole = |name: &&str| format!("akri.sh/{name}").parse().unwrap();
+            names.iter().map(whole).collect()
+        };
+        let began = Instant::now();
+        let mut memory = Memory::default();
+        let mut expected = |seconds, desired: &[&str], registered: &[&str], was_ready| {
+            memory.was_ready = was_ready;
+            let now = began + Duration::from_secs(seconds);
+            memory.expected(&names(desired), &names(registered), now)
+        };
+        assert_eq!(
+            expected(0, &["a"], &[], false),
+            names(&[]),
+            "at the start all must be registered"
+        );
+        assert_eq!(expected(20, &["a"], &["a"], true), names(&[]));
+        assert_eq!(expected(30, &["a", "b"], &["a"], true), names(&["b"]));
+        assert_eq!(expected(39, &["a", "b"], &["a"], true), names(&["b"]));
+        assert_eq!(
+            expected(40, &["a", "b"], &["a"], true),
+            names(&[]),
+            "that took too long"
+        );
+        assert_eq!(expected(50, &["a", "b"], &["a", "b"], true), names(&[]));
+        assert_eq!(
+            expected(60, &["a", "b"], &[], true),
+            names(&[]),
+            "the kubelet restarts"
+        );
+        assert_eq!(expected(61, &["a", "b"], &[], false), names(&[]));
     }
 
     #[test]

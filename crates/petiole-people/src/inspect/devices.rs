@@ -3,6 +3,7 @@ use super::{
     pods::{is_ready, label, phase},
     slots::{self, UsedSlot},
     snapshot::Snapshot,
+    words::listed,
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use petiole_model::{
@@ -170,7 +171,7 @@ fn health(instance: &Instance) -> String {
     let unseen: Vec<_> = unseen.map(|node| node.name.as_str()).collect();
     match unseen.as_slice() {
         [] => Device::HEALTHY.to_owned(),
-        some => format!("Unhealthy on {}", some.join(",")),
+        some => format!("Unhealthy on {}", listed(some)),
     }
 }
 
@@ -220,13 +221,20 @@ impl Device {
     }
 
     pub fn cells(&self) -> [String; 6] {
-        let nodes = self.nodes.iter().map(|node| node.name.as_str());
-        let used = self.used.iter().map(UsedSlot::cell);
+        let nodes: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let mut used: BTreeMap<String, usize> = BTreeMap::new();
+        for slot in &self.used {
+            *used.entry(slot.cell()).or_default() += 1;
+        }
+        let used = used.into_iter().map(|(holder, slots)| match slots {
+            1 => holder,
+            slots => format!("{holder} ({slots} slots)"),
+        });
         [
             self.instance.clone(),
             self.device.clone(),
-            or_none(nodes.collect::<Vec<_>>().join(",")),
-            or_none(used.collect::<Vec<_>>().join(", ")),
+            or_none(listed(&nodes)),
+            or_none(listed(&used.collect::<Vec<_>>())),
             self.health.clone(),
             self.configuration.clone(),
         ]

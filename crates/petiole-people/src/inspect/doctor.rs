@@ -1,11 +1,18 @@
 //! Checks an installation: its definitions, its Pods, each node, and what is left of earlier ones. Pure.
+mod agents;
+mod line;
+mod objects;
+
 use super::{
     follow::UNWATCHED_PAUSE,
     nodes::is_node_ready,
-    pods::{image_of, inspection, is_ready, label, node_of},
+    pods::{image_of, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
+    words::listed,
 };
 use k8s_openapi::api::core::v1::Pod;
+use line::check;
+pub use line::{Check, Level};
 use petiole_model::model::{resource_name::ResourceName, typed_names::NodeName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +32,8 @@ pub struct Facts {
     pub checked: Vec<Result<String, String>>,
     /// The number of DaemonSets of agents; `None` if they cannot be listed.
     pub daemon_sets: Option<usize>,
+    /// The nodes that are to have an agent, and those that have the wanted one.
+    pub rollout: Rollout,
     /// The number of Deployments of controllers; `None` if they cannot be listed.
     pub deployments: Option<usize>,
     pub rights: Vec<Right>,
@@ -34,6 +43,13 @@ pub struct Facts {
     pub policies: Option<BTreeSet<String>>,
     /// The version of this program.
     pub version: String,
+}
+
+/// The state of an update of the agents, by the status of their DaemonSets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rollout {
+    pub desired: i32,
+    pub updated: i32,
 }
 
 /// A right, and whether the caller has it.
@@ -58,32 +74,9 @@ pub enum Granted {
     Nothing,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Ok,
-    Warn,
-    Fail,
-}
-
-/// One line of `petiole doctor`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    pub level: Level,
-    pub text: String,
-}
-
-fn check(level: Level, text: impl Into<String>) -> Check {
-    let text = text.into();
-    Check { level, text }
-}
-
-/// Returns the lines in the order in which they should be read.
+/// Returns the lines with the worst first.
 pub fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = vec![];
-    checks.extend(facts.checked.iter().map(|outcome| match outcome {
-        Ok(text) => check(Level::Ok, text),
-        Err(text) => check(Level::Fail, text),
-    }));
     let kinds = [
         (facts.daemon_sets, "DaemonSet", "agents"),
         (facts.deployments, "Deployment", "controllers"),
@@ -95,15 +88,47 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
             Some(_) => Some(check(Level::Fail, format!("there are several {kind}s of {what}: one installation is enough for a cluster; `helm list -A` shows them, remove one"))),
         });
     }
+    checks.extend(facts.checked.iter().map(|outcome| match outcome {
+        Ok(text) => check(Level::Ok, text),
+        Err(text) => check(Level::Fail, text),
+    }));
+    checks.extend(rollout(facts));
+    checks.extend(agents::nodes(&facts.snapshot));
+    checks.extend(objects::configurations(&facts.snapshot));
+    checks.extend(objects::brokers(&facts.snapshot));
+    checks.extend(objects::devices(&facts.snapshot));
     checks.extend(versions(facts));
-    checks.extend(rights(facts));
-    checks.extend(nodes(facts));
     checks.extend(unwatched(facts));
     checks.extend(stale(facts));
     checks.push(policies(facts));
+    checks.extend(rights(facts));
     let unread = facts.snapshot.unread.iter();
     checks.extend(unread.map(|what| check(Level::Warn, what)));
+    checks.sort_by_key(|check| std::cmp::Reverse(check.level));
     checks
+}
+
+/// Returns a line about an update of the agents that is not done, and the nodes that may hold it up.
+fn rollout(facts: &Facts) -> Option<Check> {
+    let Rollout { desired, updated } = facts.rollout;
+    let lost = facts.snapshot.nodes.iter();
+    let lost: Vec<&String> = lost
+        .filter(|(_, node)| !is_node_ready(node))
+        .map(|(name, _)| name)
+        .collect();
+    let why = match lost.is_empty() {
+        true => "see kubectl rollout status of it".to_owned(),
+        false => format!(
+            "nodes that are not ready can hold it up ({}): mend them, or kubectl delete node",
+            listed(&lost)
+        ),
+    };
+    (updated < desired).then(|| {
+        check(
+            Level::Warn,
+            format!("the wanted version of the agents is on {updated} of {desired} nodes: {why}"),
+        )
+    })
 }
 
 fn versions(facts: &Facts) -> Vec<Check> {
@@ -116,7 +141,7 @@ fn versions(facts: &Facts) -> Vec<Check> {
     let versions: BTreeSet<&str> = (pods.iter())
         .filter_map(|pod| label(pod, VERSION).map(String::as_str))
         .collect();
-    let list = |texts: &BTreeSet<&str>| texts.iter().copied().collect::<Vec<_>>().join(", ");
+    let list = |texts: &BTreeSet<&str>| listed(&Vec::from_iter(texts));
     let mut checks = vec![];
     match images.len() {
         0 => {}
@@ -162,51 +187,6 @@ fn rights(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Returns a line for each node: its agent, and what the agent reports. A node whose agent or report cannot be read has none.
-fn nodes(facts: &Facts) -> Vec<Check> {
-    let snapshot = &facts.snapshot;
-    let nodes = snapshot.nodes.iter().filter_map(|(node, object)| {
-        if !is_node_ready(object) {
-            return Some(check(Level::Fail, format!("node {node} is not ready, so its devices cannot be used: kubectl describe node {node}")));
-        }
-        let Some((key, agent)) = snapshot.agent_on(node) else {
-            if snapshot.hidden.pods {
-                return None;
-            }
-            return Some(check(Level::Warn, format!("node {node}: no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents (values `agent.*`), and the Events of kubectl describe daemonsets -A -l app.kubernetes.io/component=agent")));
-        };
-        if !is_ready(agent) {
-            return Some(check(Level::Fail, format!("node {node}: its agent is not ready: {}", inspection(key, agent))));
-        }
-        let Some(devices) = snapshot.node_devices.get(node) else {
-            if snapshot.hidden.node_devices {
-                return None;
-            }
-            // An agent writes this object when it has a Configuration to report about.
-            let labels = object.metadata.labels.clone().unwrap_or_default();
-            let looks = snapshot.configurations.iter();
-            let mut looks = looks.filter(|(key, configuration)| snapshot.is_watched(&key.namespace) && configuration.selects(&labels));
-            if looks.next().is_none() {
-                return Some(check(Level::Ok, format!("node {node}: agent ready, no Configuration{} for this node yet", snapshot.readable_objects())));
-            }
-            return Some(check(Level::Fail, format!("node {node}: its agent runs and has written no NodeDevices {node}: kubectl -n {} logs {}", key.namespace, key.name)));
-        };
-        let views = &devices.configurations;
-        let readable = snapshot.readable_objects();
-        let problem = views.iter().find_map(|view| Some((view, view.problems.first()?)));
-        let instances = snapshot.instances.values();
-        let offered = instances.filter(|instance| instance.spec.names_node(node)).count();
-        Some(match problem {
-            None => check(Level::Ok, format!("node {node}: agent ready, {} Configurations, {offered} devices offered{readable}", views.len())),
-            Some((view, problem)) => check(Level::Warn, format!(
-                "node {node}: agent ready, {offered} devices offered{readable}, and a problem with Configuration {}/{} ({}): petiole why -n {} configuration/{}",
-                view.namespace, view.name, problem.reason, view.namespace, view.name
-            )),
-        })
-    });
-    nodes.collect()
-}
-
 /// Returns a line about the Configurations that no agent reads.
 fn unwatched(facts: &Facts) -> Option<Check> {
     let snapshot = &facts.snapshot;
@@ -218,7 +198,7 @@ fn unwatched(facts: &Facts) -> Option<Check> {
         Level::Warn,
         format!(
             "Configurations in namespaces that no agent reads ({}): agents read {watched} (value `watchNamespaces`)",
-            keys.join(", ")
+            listed(&keys)
         ),
     ))
 }
@@ -227,35 +207,40 @@ fn stale(facts: &Facts) -> Vec<Check> {
     let Some(stale) = &facts.stale else {
         return vec![];
     };
-    let mut by_node: BTreeMap<&NodeName, Vec<&str>> = BTreeMap::new();
-    for (node, resource) in stale {
-        by_node.entry(node).or_default().push(resource);
-    }
-    if by_node.is_empty() {
+    if stale.is_empty() {
         return vec![check(
             Level::Ok,
             "no Node has capacity entries without a device",
         )];
     }
-    let lines = by_node.into_iter().map(|(node, resources)| {
-        let has_agent = facts
-            .snapshot
-            .agent_on(node)
-            .is_some_and(|(_, pod)| is_ready(pod) && node_of(pod) == Some(node.as_str()));
-        let what = match has_agent {
-            true => "its agent removes them within 6 minutes",
-            false if facts.snapshot.hidden.pods => {
-                "an agent removes them within 6 minutes; without one, petiole tidy --wait does"
-            }
-            false => "no agent removes them: petiole tidy --wait",
-        };
-        check(
-            Level::Warn,
-            format!(
-                "node {node}: capacity entries without a device ({}): {what}",
-                resources.join(", ")
+    let snapshot = &facts.snapshot;
+    let agents = snapshot.own_pods("agent").filter(|(_, pod)| is_ready(pod));
+    let with_agent: BTreeSet<&str> = agents.filter_map(|(_, pod)| node_of(pod)).collect();
+    let mut by_remedy: BTreeMap<(Level, &str), Vec<&(NodeName, ResourceName)>> = BTreeMap::new();
+    for entry in stale {
+        let remedy = match with_agent.contains(entry.0.as_str()) {
+            true => (Level::Ok, "the agent there removes them within 6 minutes"),
+            false if snapshot.hidden.pods => (
+                Level::Warn,
+                "an agent removes them within 6 minutes; without one, petiole tidy --wait does",
             ),
-        )
+            false => (Level::Warn, "no agent removes them: petiole tidy --wait"),
+        };
+        by_remedy.entry(remedy).or_default().push(entry);
+    }
+    let lines = by_remedy.into_iter().map(|((level, remedy), entries)| {
+        let nodes: BTreeSet<&str> = entries.iter().map(|(node, _)| node.as_str()).collect();
+        let resources: BTreeSet<&str> = entries.iter().map(|(_, name)| name.as_str()).collect();
+        let count = match entries.len() {
+            1 => "1 capacity entry".to_owned(),
+            n => format!("{n} capacity entries"),
+        };
+        let text = format!(
+            "{count} without a device on {} ({}): {remedy}",
+            listed(&Vec::from_iter(nodes)),
+            listed(&Vec::from_iter(resources))
+        );
+        check(level, text)
     });
     lines.collect()
 }

@@ -11,4 +11,5 @@ pub mod read;
 pub(crate) mod slots;
 pub mod snapshot;
 pub mod why;
+pub(crate) mod words;
 pub mod workloads;

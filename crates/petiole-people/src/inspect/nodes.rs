@@ -1,14 +1,40 @@
 //! Reads how Nodes are. Pure.
 use super::snapshot::Snapshot;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+
+fn ready_of(node: &Node) -> Option<&NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|its| its.type_ == "Ready")
+}
 
 pub(crate) fn is_node_ready(node: &Node) -> bool {
-    let conditions = node
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten());
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-    ready.any(|condition| condition.status == "True")
+    ready_of(node).is_some_and(|ready| ready.status == "True")
+}
+
+/// Returns since when a node is as it is, ready or not.
+pub(crate) fn since(snapshot: &Snapshot, node: &str) -> Option<Timestamp> {
+    let ready = ready_of(snapshot.nodes.get(node)?)?;
+    ready.last_transition_time.as_ref().map(|Time(at)| *at)
+}
+
+/// Returns what a node is that is lost: a node that is not there cannot be described.
+pub(crate) fn lost(snapshot: &Snapshot, node: &str) -> &'static str {
+    match snapshot.nodes.contains_key(node) {
+        true => "is not ready",
+        false => "does not exist",
+    }
+}
+
+/// Returns the command that shows why a node is lost.
+pub(crate) fn describe(snapshot: &Snapshot, node: &str) -> String {
+    match snapshot.nodes.contains_key(node) {
+        true => format!("kubectl describe node {node}"),
+        false => "kubectl get nodes".to_owned(),
+    }
 }
 
 /// Returns whether a node is not ready or does not exist. A node that cannot be read is not lost.

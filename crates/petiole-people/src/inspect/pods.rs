@@ -87,6 +87,17 @@ pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     init.into_iter().chain(main).flatten()
 }
 
+/// Returns the ids of a resource that the containers of a Pod were given, each with its health, as the kubelet says it.
+pub(crate) fn given<'a>(
+    pod: &'a Pod,
+    resource: &'a ResourceName,
+) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
+    let all = containers(pod).flat_map(|c| c.allocated_resources_status.iter().flatten());
+    let its = all.filter(move |status| status.name == resource.as_str());
+    let ids = its.flat_map(|status| status.resources.iter().flatten());
+    ids.map(|id| (id.resource_id.as_str(), id.health.as_deref()))
+}
+
 /// Returns the command that shows why a Pod is not ready. A Pod has no log before a container of it was started.
 pub(crate) fn inspection(ObjectKey { namespace, name }: &ObjectKey, pod: &Pod) -> String {
     match phase(pod) {

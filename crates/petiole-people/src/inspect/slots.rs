@@ -1,6 +1,6 @@
 //! Finds out who holds the slots of an Instance. Pure.
 use super::{
-    pods::{extended_requests, is_finished, node_of},
+    pods::{extended_requests, given, is_finished, node_of},
     snapshot::Snapshot,
 };
 use petiole_model::{
@@ -9,7 +9,7 @@ use petiole_model::{
         instance_name::InstanceKey,
         names::ObjectKey,
         resource_name::ResourceName,
-        slot::{SlotOwner, used_slots},
+        slot::{ListedId, SlotOwner, used_slots},
         typed_names::NodeName,
     },
 };
@@ -20,8 +20,8 @@ use serde::Serialize;
 pub struct UsedSlot {
     pub slot: String,
     pub node: NodeName,
-    /// The Pods on the node that ask for the resource by which the slot is held. There are several if several Pods ask for
-    /// the Configuration's resource.
+    /// The Pods on the node that ask for the resource by which the slot is held: the one that has it, where the kubelet says
+    /// which, or else all that may have it.
     pub pods: Vec<String>,
     /// True if all Pods that may have the slot are known.
     #[serde(skip)]
@@ -66,18 +66,43 @@ pub(crate) fn used(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) 
                 .configuration_of(key, instance)
                 .map(|(its, configuration)| snapshot.configuration_resource(&its, configuration)),
         };
-        let pods = resource.iter().flat_map(|resource| {
-            let pods = asking(snapshot, owner.node(), resource);
-            pods.map(ObjectKey::to_string)
-        });
+        let pods = resource
+            .iter()
+            .flat_map(|resource| having(snapshot, resource, slot, &owner));
         Some(UsedSlot {
             slot: slot.clone(),
             node: owner.node().clone(),
-            pods: pods.collect(),
+            pods: pods.map(ObjectKey::to_string).collect(),
             has_known_pods: resource.is_some() && !snapshot.hidden.pods,
         })
     });
     used.collect()
+}
+
+/// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
+fn having<'a>(
+    snapshot: &'a Snapshot,
+    resource: &'a ResourceName,
+    slot: &str,
+    owner: &'a SlotOwner,
+) -> Vec<&'a ObjectKey> {
+    let is_it = |id: &str| match owner {
+        SlotOwner::Node(_) => id == slot,
+        SlotOwner::Configuration { .. } => {
+            let index = id.parse::<ListedId>().ok().map(|id| id.index);
+            index.is_some() && index == owner.configuration_index()
+        }
+    };
+    let mut silent = vec![];
+    for key in asking(snapshot, owner.node(), resource) {
+        let mut ids = given(&snapshot.pods[key], resource).peekable();
+        if ids.peek().is_none() {
+            silent.push(key);
+        } else if ids.any(|(id, _)| is_it(id)) {
+            return vec![key];
+        }
+    }
+    silent
 }
 
 /// Returns the Pods of a node that ask for a resource and have not ended.

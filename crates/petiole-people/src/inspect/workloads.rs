@@ -88,17 +88,24 @@ pub fn pods_of<'a>(snapshot: &'a Snapshot, workload: &Workload) -> Vec<(&'a Obje
     snapshot.pods.iter().filter(is_its).collect()
 }
 
-/// Returns the Pod that says most about its workload: one that is not ready yet, or else the first that is. Pods that are
-/// being deleted or have ended come last, because others replace them.
-pub fn foremost<'a>(pods: &[(&'a ObjectKey, &'a Pod)]) -> Option<(&'a ObjectKey, &'a Pod)> {
-    let rank = |pod: &Pod| match phase(pod) {
+/// Returns the Pods with the one first that says most about its workload: one that is not ready yet, or else the first that
+/// is. Pods that are being deleted or have ended come last, because others replace them.
+pub fn foremost_first<'a>(
+    mut pods: Vec<(&'a ObjectKey, &'a Pod)>,
+) -> Vec<(&'a ObjectKey, &'a Pod)> {
+    pods.sort_by_key(|(_, pod)| match phase(pod) {
         "Succeeded" => 4,
         "Failed" => 3,
-        _ if pod.metadata.deletion_timestamp.is_some() => 2,
+        _ if !lasts(pod) => 2,
         _ if is_ready(pod) => 1,
         _ => 0,
-    };
-    pods.iter().min_by_key(|(_, pod)| rank(pod)).copied()
+    });
+    pods
+}
+
+/// Returns whether a Pod has not ended, and is not being deleted.
+pub(crate) fn lasts(pod: &Pod) -> bool {
+    !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Returns how many Pods have not ended.

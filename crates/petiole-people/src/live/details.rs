@@ -155,7 +155,7 @@ fn said(answer: &Explanation) -> Why {
     Why {
         fine: answer.is_fine(),
         text: answer.paragraph(),
-        next: answer.commands(),
+        next: answer.next().into_iter().collect(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! terminal; `page` has the files of the web page,
 //! and `details` is what it shows of one device.
 mod details;
+mod filter;
 mod host;
 mod page;
 pub mod source;

@@ -1,7 +1,12 @@
 //! Keeps what is shown, and decides what has changed since the last look. Pure.
-use crate::inspect::{
-    devices::{Device, devices},
-    snapshot::Snapshot,
+use super::filter::{self, By, Filter};
+use crate::{
+    inspect::{
+        devices::{Device, devices},
+        snapshot::Snapshot,
+        words::plural,
+    },
+    screen::INTERRUPT,
 };
 use k8s_openapi::jiff::Timestamp;
 use petiole_model::api::condition::{Condition, ConditionType};
@@ -23,24 +28,29 @@ pub(super) enum Key {
     Down,
     First,
     Last,
-    /// Show the devices with a problem only, or all of them again.
-    Problems,
+    Enter,
+    Escape,
+    Backspace,
+    /// A letter of the search while it is typed, and a command otherwise.
+    Letter(char),
 }
 
 /// Returns the command that a key means.
 pub(super) fn meaning(key: KeyCode) -> Option<Key> {
     let keys = [
-        (KeyCode::Char('q'), Key::Quit),
-        (KeyCode::Esc, Key::Quit),
+        (INTERRUPT, Key::Quit),
+        (KeyCode::Esc, Key::Escape),
+        (KeyCode::Enter, Key::Enter),
+        (KeyCode::Backspace, Key::Backspace),
         (KeyCode::Up, Key::Up),
-        (KeyCode::Char('k'), Key::Up),
         (KeyCode::Down, Key::Down),
-        (KeyCode::Char('j'), Key::Down),
         (KeyCode::Home, Key::First),
         (KeyCode::End, Key::Last),
-        (KeyCode::Char('p'), Key::Problems),
     ];
     let known = keys.into_iter().find(|(known, _)| *known == key);
+    if let (None, KeyCode::Char(letter)) = (&known, key) {
+        return Some(Key::Letter(letter));
+    }
     known.map(|(_, meaning)| meaning)
 }
 
@@ -94,7 +104,9 @@ pub(super) struct State {
     /// The error of the last look; the devices are those of the look before.
     pub(super) error: Option<String>,
     pub(super) changes: Vec<Change>,
-    pub(super) only_problems: bool,
+    pub(super) filter: Filter,
+    /// True while the user types the words of a search.
+    pub(super) is_typing: bool,
     /// The namespace and the name of the selected Instance.
     selected: Option<(String, String)>,
 }
@@ -110,7 +122,8 @@ impl State {
             configurations: vec![],
             error: None,
             changes: vec![],
-            only_problems: false,
+            filter: Filter::default(),
+            is_typing: false,
             selected: None,
         }
     }
@@ -123,7 +136,7 @@ impl State {
             Ok(snapshot) => {
                 self.error = snapshot.unread.first().cloned();
                 let mut after = devices(snapshot, now);
-                after.sort_by_key(|device| device.problem.is_none());
+                filter::sort(&mut after);
                 if let Some(before) = &self.devices {
                     let texts = changes(before, &after).into_iter();
                     (self.changes).extend(texts.map(|text| Change { at: now, text }));
@@ -139,23 +152,58 @@ impl State {
 
     /// Carries out a command. Returns whether it ends the program.
     pub(super) fn press(&mut self, key: Key) -> bool {
+        match key {
+            Key::Escape if self.is_typing || self.filter != Filter::default() => {
+                (self.is_typing, self.filter) = (false, Filter::default());
+            }
+            Key::Escape | Key::Quit => return true,
+            Key::Enter => self.is_typing = false,
+            Key::Backspace => {
+                self.filter.search.pop();
+            }
+            Key::Letter(letter) if self.is_typing => self.filter.search.push(letter),
+            Key::Letter(letter) => return self.command(letter),
+            Key::Up | Key::Down | Key::First | Key::Last => self.select(key),
+        }
+        false
+    }
+
+    /// Carries out the command of a letter. Returns whether it ends the program.
+    fn command(&mut self, letter: char) -> bool {
+        let devices = self.devices.as_deref().unwrap_or_default();
+        match letter {
+            'q' => return true,
+            'k' => self.select(Key::Up),
+            'j' => self.select(Key::Down),
+            '/' => self.is_typing = true,
+            'n' => self.filter.advance(By::Node, devices),
+            'c' => self.filter.advance(By::Configuration, devices),
+            's' => self.filter.advance(By::State, devices),
+            'p' => {
+                let problem = Some(filter::PROBLEM.to_owned());
+                let is_chosen = self.filter.state == problem;
+                self.filter.state = problem.filter(|_| !is_chosen);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Selects another row.
+    fn select(&mut self, key: Key) {
         let devices = self.devices();
         let last = devices.len().saturating_sub(1);
         let row = self.row(&devices).unwrap_or_default();
         let row = match key {
-            Key::Quit => return true,
-            Key::Problems => {
-                self.only_problems = !self.only_problems;
-                return false;
-            }
             Key::Up => row.saturating_sub(1),
             Key::Down => (row + 1).min(last),
-            Key::First => 0,
             Key::Last => last,
+            Key::First | Key::Quit | Key::Enter | Key::Escape | Key::Backspace | Key::Letter(_) => {
+                0
+            }
         };
         let selected = devices.get(row);
         self.selected = selected.map(|d| (d.namespace.clone(), d.instance.clone()));
-        false
     }
 
     /// Returns whether there was a look that succeeded.
@@ -167,7 +215,7 @@ impl State {
     pub(super) fn devices(&self) -> Vec<Device> {
         let since = Duration::try_from(self.now.duration_since(self.looked_at));
         let since = since.unwrap_or_default();
-        let listed = |device: &&Device| !self.only_problems || device.problem.is_some();
+        let listed = |device: &&Device| self.filter.allows(device);
         let listed = self.all().iter().filter(listed).cloned();
         let aged = listed.map(|device| Device {
             age: device.age.map(|age| age + since),
@@ -217,10 +265,25 @@ impl State {
         let devices = self.all();
         let problems = self.problems();
         let used: usize = devices.iter().map(|device| device.used.len()).sum();
-        let slots: i64 = devices.iter().map(|d| i64::from(d.capacity)).sum();
-        let count = devices.len();
-        let noun = if count == 1 { "device" } else { "devices" };
-        format!("{count} {noun}, {problems} with a problem, {used} of {slots} slots in use")
+        let slots: usize = devices
+            .iter()
+            .map(|d| usize::try_from(d.capacity).unwrap_or(0))
+            .sum();
+        let unready = match self.configurations.as_slice() {
+            [] => String::new(),
+            [first, ..] => format!(
+                ", {} not ready ({}/{}: {})",
+                plural(self.configurations.len(), "Configuration"),
+                first.namespace,
+                first.configuration,
+                first.reason
+            ),
+        };
+        format!(
+            "{}, {problems} with a problem, {used} of {} in use{unready}",
+            plural(devices.len(), "device"),
+            plural(slots, "slot")
+        )
     }
 }
 

@@ -1,8 +1,8 @@
 //! Draws the screen: the devices, the selected one in detail, and the latest changes. It decides nothing.
 use super::state::State;
 use crate::{
-    inspect::devices::Device,
-    screen::{Content, draw_table, titled},
+    inspect::{devices::Device, words::plural},
+    screen::{Content, cut, draw_table, titled},
 };
 use petiole_model::model::printable::printable;
 use ratatui::{
@@ -13,11 +13,11 @@ use ratatui::{
     widgets::{Paragraph, Wrap},
 };
 
-/// The columns of the list, and the most characters that each of them gets. The last one gets the remaining width.
+/// The columns of the list, and the most characters that each of them gets.
 const COLUMNS: [&str; 7] = [
     "NAME", "DEVICE", "HEALTH", "SLOTS", "WHERE", "AGE", "USED BY",
 ];
-const WIDTHS_MAX: [u16; 7] = [28, 28, 20, 6, 24, 6, 0];
+const WIDTHS: [u16; 7] = [28, 28, 20, 6, 24, 6, 60];
 const DETAIL_LINES: u16 = 6;
 const CHANGE_LINES: u16 = 8;
 
@@ -34,14 +34,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let devices = state.devices();
     let rows: Vec<_> = devices.iter().map(row).collect();
     let selected = state.row(&devices);
+    let chosen = state.filter.said();
+    let title = match state.is_typing || !chosen.is_empty() {
+        true => format!("{} ({chosen})", plural(devices.len(), "device")),
+        false => "Devices".to_owned(),
+    };
     let content = Content {
-        title: match state.only_problems {
-            true => "Devices with a problem",
-            false => "Devices",
-        },
+        title: &title,
         columns: &COLUMNS,
         rows: &rows,
-        widths: widths(&rows),
+        widths: WIDTHS,
         color: |cells| match cells[2] == Device::HEALTHY {
             true => Color::Green,
             false => Color::Red,
@@ -53,12 +55,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let lines = chosen.map_or_else(|| nothing(state), details);
     let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
     frame.render_widget(paragraph.block(titled("Selected")), detail);
+    let room = changes.width.saturating_sub(10);
     let latest = state.changes.iter().rev().take(CHANGE_LINES.into());
     let latest: Vec<_> = latest
         .map(|change| {
             let time = change.at.strftime("%H:%M:%S  ").to_string();
             let time = Span::styled(time, Style::new().fg(Color::DarkGray));
-            Line::from(vec![time, Span::raw(printable(&change.text))])
+            Line::from(vec![time, Span::raw(cut(&printable(&change.text), room))])
         })
         .collect();
     let paragraph = Paragraph::new(latest);
@@ -66,7 +69,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         paragraph.block(titled("Changes, newest first (UTC)")),
         changes,
     );
-    let help = "keys: ↑ ↓ select   p devices with a problem, or all   q quit";
+    let help = match state.is_typing {
+        true => format!(
+            "search: {}_   Enter done   Esc all devices",
+            printable(&state.filter.search)
+        ),
+        false => {
+            "keys: ↑ ↓ / search  p problems  n node  c Configuration  s state  Esc all  q quit"
+                .to_owned()
+        }
+    };
     frame.render_widget(Paragraph::new(help), foot);
 }
 
@@ -83,17 +95,6 @@ fn title(state: &State) -> Vec<Line<'_>> {
     [head].into_iter().chain(error).collect()
 }
 
-/// Returns widths that fit the rows.
-fn widths(rows: &[[String; 7]]) -> [u16; 7] {
-    let mut widths = WIDTHS_MAX;
-    for (n, width) in widths.iter_mut().enumerate() {
-        let cells = rows.iter().map(|cells| cells[n].chars().count());
-        let longest = cells.chain([COLUMNS[n].len()]).max().unwrap_or_default();
-        *width = u16::try_from(longest).unwrap_or(u16::MAX).min(*width);
-    }
-    widths
-}
-
 /// Returns what is wrong with a device in a word, or that nothing is.
 fn state_of(device: &Device) -> &str {
     device.problem.as_deref().unwrap_or(Device::HEALTHY)
@@ -108,10 +109,11 @@ fn row(device: &Device) -> [String; 7] {
 
 /// Returns what is said instead of a device.
 fn nothing(state: &State) -> Vec<Line<'static>> {
-    let text = match (state.has_looked(), state.only_problems) {
+    let is_filtered = !state.filter.said().is_empty();
+    let text = match (state.has_looked(), is_filtered) {
         (false, _) if state.error.is_some() => "The devices are not known.".to_owned(),
         (false, _) => "Reading …".to_owned(),
-        (true, true) => "No device has a problem.".to_owned(),
+        (true, true) => format!("No device is {}. Esc shows all.", state.filter.said()),
         (true, false) => format!("No devices. {}", state.hint),
     };
     vec![Line::from(text)]

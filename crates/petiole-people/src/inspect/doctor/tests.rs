@@ -3,6 +3,8 @@ use k8s_openapi::api::core::v1::Node;
 use petiole_model::model::names::ObjectKey;
 use serde_json::{Value, json};
 
+mod counted;
+
 fn own(component: &str, image: &str, node: &str) -> (ObjectKey, Pod) {
     let pod = json!({
         "metadata": {"labels": {
@@ -26,10 +28,15 @@ fn node(ready: &str) -> Node {
     serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap()
 }
 
+fn condition(type_: &str, status: &str, reason: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": ""})
+}
+
 fn with_configuration(facts: &mut Facts) {
     let configuration = json!({
         "metadata": {"namespace": "default", "name": "cam"},
         "spec": {"discoveryHandler": {"name": "zeroconf"}},
+        "status": {"conditions": [condition("Ready", "True", "Working")]},
     });
     let key = petiole_model::model::names::Key::new("default", "cam".to_owned());
     let configuration = serde_json::from_value(configuration).unwrap();
@@ -93,7 +100,7 @@ fn an_agent_without_a_configuration_for_its_node_needs_no_report() {
     facts.snapshot.node_devices.clear();
     assert_eq!(troubles(&facts), []);
     let said = checks(&facts);
-    let is_said = |check: &Check| check.text.contains("no Configuration for this node yet");
+    let is_said = |check: &Check| check.text.contains("node node-1: agent ready");
     assert!(said.iter().any(is_said), "{said:?}");
     with_configuration(&mut facts);
     for configuration in facts.snapshot.configurations.values_mut() {
@@ -152,7 +159,7 @@ fn each_fault_is_one_line_that_says_what_to_do() {
             with_configuration(f);
         },
         fail,
-        "has written no NodeDevices node-1",
+        "has written no NodeDevices: kubectl",
     );
     one(
         |f| {
@@ -163,7 +170,7 @@ fn each_fault_is_one_line_that_says_what_to_do() {
             )
         },
         fail,
-        "node node-1 is not ready, so its devices cannot be used: kubectl describe node node-1",
+        "node node-1: not ready, so its devices cannot be used: kubectl describe node node-1",
     );
     one(
         |f| {
@@ -190,11 +197,6 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         "missing (agent-instances, agent-reports, node-status)",
     );
     one(
-        |f| f.stale = Some(vec![("node-1".into(), "akri.sh/a".parse().unwrap())]),
-        warn,
-        "(akri.sh/a): its agent removes them",
-    );
-    one(
         |f| f.stale = Some(vec![("node-9".into(), "akri.sh/a".parse().unwrap())]),
         warn,
         "petiole tidy --wait",
@@ -204,17 +206,48 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         warn,
         "cannot list nodes",
     );
-    let problem = json!([{"reason": "UnknownHandler", "message": ""}]);
     one(
         |f| {
-            drop(
-                f.snapshot
-                    .node_devices
-                    .insert("node-1".to_owned(), node_devices(&problem)),
-            )
+            f.rollout = Rollout {
+                desired: 2,
+                updated: 1,
+            }
         },
         warn,
-        "(UnknownHandler): petiole why -n default configuration/cam",
+        "is on 1 of 2 nodes: see kubectl rollout status",
+    );
+}
+
+#[test]
+fn entries_that_an_agent_is_about_to_remove_are_no_fault() {
+    let mut facts = well();
+    facts.stale = Some(vec![("node-1".into(), "akri.sh/a".parse().unwrap())]);
+    assert_eq!(troubles(&facts), []);
+    let said =
+        "1 capacity entry without a device on node-1 (akri.sh/a): the agent there removes them";
+    let checks = checks(&facts);
+    assert!(
+        checks.iter().any(|check| check.text.starts_with(said)),
+        "{checks:?}"
+    );
+}
+
+#[test]
+fn an_update_that_a_dead_node_holds_up_says_so() {
+    let mut facts = well();
+    facts
+        .snapshot
+        .nodes
+        .insert("node-2".to_owned(), node("Unknown"));
+    facts.rollout = Rollout {
+        desired: 2,
+        updated: 0,
+    };
+    let said = troubles(&facts);
+    let held_up = "the wanted version of the agents is on 0 of 2 nodes: nodes that are not ready can hold it up (node-2)";
+    assert!(
+        said.iter().any(|line| line.1.starts_with(held_up)),
+        "{said:?}"
     );
 }
 
@@ -305,11 +338,6 @@ fn devices_of_namespaces_that_cannot_be_read_are_not_counted_as_all() {
         |facts: &Facts, text: &str| checks(facts).iter().any(|check| check.text.ends_with(text));
     assert!(says(
         &facts,
-        "1 Configurations, 0 devices offered that you may read"
-    ));
-    facts.snapshot.node_devices.clear();
-    assert!(says(
-        &facts,
-        "no Configuration that you may read for this node yet"
+        "0 Configurations that you may read: none has a problem; 0 devices offered"
     ));
 }

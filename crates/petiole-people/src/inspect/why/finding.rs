@@ -1,6 +1,14 @@
 //! Defines what an explanation says. Pure.
+use crate::inspect::words::plural;
 use petiole_model::model::printable::printable;
 use serde::Serialize;
+
+/// The most words of an answer, without its command.
+const WORDS_MAX: usize = 80;
+/// The most words that are repeated of somebody else's message.
+const QUOTED: usize = 32;
+/// The words that count what is left out.
+const REST: usize = 7;
 
 /// An answer to `petiole why`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,6 +66,10 @@ pub enum Cause {
     NotRegistered,
     CapacityStale,
     AdmissionRefused,
+    /// The agent of the node was not there for a moment, because another one took its place.
+    AgentReplaced,
+    /// A container has a device by an address that is not the device's any more.
+    DeviceMoved,
     StartRefused,
     Image,
     Crash,
@@ -91,40 +103,42 @@ impl Explanation {
         findings.all(|finding| finding.cause == Cause::Fine)
     }
 
-    /// Returns what is wrong in one paragraph. A finding that repeats another one's text is left out. Names and messages come
-    /// from anyone on the LAN, so no part can make a line of its own.
+    /// Returns what is wrong in one paragraph of at most [`WORDS_MAX`] words. A finding that repeats another one's text is left
+    /// out, and those for which there is no room are counted. Names and messages come from anyone on the LAN, so no part can
+    /// make a line of its own.
     pub fn paragraph(&self) -> String {
         let mut text = printable(&self.subject);
-        for finding in &self.findings {
+        let mut rest = 0;
+        for (n, finding) in self.findings.iter().enumerate() {
             let said = printable(&finding.text);
-            if !text.contains(&said) {
-                text = format!("{text} {said}");
+            let is_last = n + 1 == self.findings.len() && rest == 0;
+            let reserved = if is_last { 0 } else { REST };
+            let room = (WORDS_MAX - reserved).saturating_sub(words(&text));
+            if text.contains(&said) {
+                continue;
+            } else if n == 0 || words(&said) <= room {
+                text = format!("{text} {}", cut(&said, room));
+            } else {
+                rest += 1;
             }
+        }
+        if rest > 0 {
+            text = format!("{text} And {}: -o json has all.", plural(rest, "finding"));
         }
         text
     }
 
-    /// Returns the commands to run next, a line each.
-    pub fn commands(&self) -> Vec<String> {
-        let mut commands: Vec<String> = vec![];
-        for next in self.findings.iter().filter_map(|f| f.next.as_deref()) {
-            let next = printable(next);
-            if !commands.contains(&next) {
-                commands.push(next);
-            }
-        }
-        commands
+    /// Returns the command to run next.
+    pub fn next(&self) -> Option<String> {
+        let mut commands = self.findings.iter().filter_map(|f| f.next.as_deref());
+        commands.next().map(printable)
     }
 
-    /// Returns the paragraph, and the commands below it.
+    /// Returns the paragraph, and the command below it.
     pub fn text(&self) -> String {
         let mut text = self.paragraph();
-        let commands = self.commands();
-        if !commands.is_empty() {
-            text.push_str(" Next:\n");
-        }
-        for command in commands {
-            text = format!("{text}\n  {command}");
+        if let Some(next) = self.next() {
+            text = format!("{text} Next:\n\n  {next}");
         }
         text + "\n"
     }
@@ -149,11 +163,24 @@ pub(crate) fn counted(explained: &[Finding], more: usize, others: &str) -> Optio
     (more > 0).then(|| Finding::new(cause, format!("More {others}: {more}.")))
 }
 
-/// Returns a sentence that ends with a period, from a message that may have one.
+/// Returns the number of words in a text.
+pub(super) fn words(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+/// Returns the first words of a text, with an ellipsis if there are more.
+fn cut(text: &str, max: usize) -> String {
+    match words(text) > max {
+        true => Vec::from_iter(text.split_whitespace().take(max)).join(" ") + " …",
+        false => text.to_owned(),
+    }
+}
+
+/// Returns somebody else's message as a sentence that ends with a period, without the end of a long one.
 pub(crate) fn sentence(text: &str) -> String {
-    let text = text.trim();
-    match text.ends_with(['.', '!', '?']) {
-        true => text.to_owned(),
+    let text = cut(text.trim(), QUOTED);
+    match text.ends_with(['.', '!', '?', '…']) {
+        true => text,
         false => format!("{text}."),
     }
 }

@@ -115,22 +115,66 @@ fn the_selection_stays_on_its_device() {
     ];
     state.take(Ok(&snapshot(more)), Timestamp::UNIX_EPOCH);
     assert_eq!(selected(&state), "b");
-    state.press(Key::Problems);
+    state.press(Key::Letter('p'));
     assert_eq!(state.devices().len(), 1);
     state.take(
         Ok(&snapshot([instance("a", "", true)])),
         Timestamp::UNIX_EPOCH,
     );
     assert!(state.devices().is_empty());
-    assert!(state.press(Key::Quit));
+    assert!(!state.press(Key::Escape), "it shows all devices again");
+    assert!(state.press(Key::Escape));
 }
 
 #[test]
-fn the_keys_are_those_of_the_last_line_of_the_screen() {
-    assert_eq!(meaning(KeyCode::Char('q')), Some(Key::Quit));
-    assert_eq!(meaning(KeyCode::Down), Some(Key::Down));
-    assert_eq!(meaning(KeyCode::Char('p')), Some(Key::Problems));
-    assert_eq!(meaning(KeyCode::Char('x')), None);
+fn a_search_and_filters_leave_the_devices_that_have_all_of_it() {
+    let mut state = state([
+        instance("door-10", "node-1", true),
+        instance("door-2", "", true),
+        instance("gate", "", false),
+    ]);
+    let listed = |state: &State| -> Vec<String> {
+        let devices = state.devices().into_iter();
+        devices.map(|device| device.instance).collect()
+    };
+    let typed = |state: &mut State, letters: &str| {
+        letters
+            .chars()
+            .for_each(|letter| assert!(!state.press(Key::Letter(letter)), "{letter}"));
+        listed(state)
+    };
+    assert_eq!(
+        listed(&state),
+        ["gate", "door-2", "door-10"],
+        "problems first, numbers as such"
+    );
+    assert_eq!(typed(&mut state, "/DOOR q"), [""; 0]);
+    assert_eq!(state.filter.said(), "/DOOR q");
+    state.press(Key::Backspace);
+    assert_eq!(listed(&state), ["door-2", "door-10"]);
+    state.press(Key::Enter);
+    // In use: free, healthy and in use are the states of these and of the others.
+    for (said, expected) in [
+        ("/DOOR , state NotSeen", &[][..]),
+        ("/DOOR , state free", &["door-2"]),
+        ("/DOOR , state healthy", &["door-2", "door-10"]),
+        ("/DOOR , state in use", &["door-10"]),
+        ("/DOOR , state problem", &[]),
+        ("/DOOR ", &["door-2", "door-10"]),
+    ] {
+        assert_eq!(typed(&mut state, "s"), expected, "{said}");
+        assert_eq!(state.filter.said(), said);
+    }
+    typed(&mut state, "nc");
+    assert_eq!(
+        state.filter.said(),
+        "/DOOR , node node-1, Configuration default/cams"
+    );
+    assert_eq!(typed(&mut state, "nc"), ["door-2", "door-10"]);
+    assert!(!state.press(Key::Escape));
+    assert_eq!(listed(&state).len(), 3);
+    assert_eq!(meaning(KeyCode::Char('x')), Some(Key::Letter('x')));
+    assert_eq!(meaning(KeyCode::F(1)), None);
 }
 
 #[test]

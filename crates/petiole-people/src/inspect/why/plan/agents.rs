@@ -1,7 +1,7 @@
 //! Decides whether Petiole itself runs where it is needed. Pure.
 use super::super::finding::{Cause, Finding, sentence};
 use crate::inspect::{
-    nodes::is_lost,
+    nodes::{describe, is_lost, lost},
     pods::{containers, inspection, is_ready, phase},
     snapshot::Snapshot,
 };
@@ -14,9 +14,12 @@ pub(super) const DAEMON_SETS: &str =
 /// Returns what is wrong with the agent of a node.
 pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> {
     if is_lost(snapshot, node) {
-        let text = format!("Node {node} is not ready, so nothing is known of its devices.");
+        let text = format!(
+            "Node {node} {}, so nothing is known of its devices.",
+            lost(snapshot, node)
+        );
         let finding = Finding::new(Cause::NodeNotReady, text);
-        return Some(finding.then(format!("kubectl describe node {node}")));
+        return Some(finding.then(describe(snapshot, node)));
     }
     let Some((key, pod)) = snapshot.agent_on(node) else {
         if snapshot.hidden.pods {

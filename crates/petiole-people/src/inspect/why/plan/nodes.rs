@@ -4,7 +4,7 @@ use super::{
     agents::agent_trouble,
 };
 use crate::inspect::{
-    nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot,
+    nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot, words::listed,
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use petiole_base::quantity::count;
@@ -33,7 +33,7 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
             return agent_trouble(snapshot, name);
         }
         let text = format!("Node {name}, which has the device, does not exist any more.");
-        return Some(Finding::new(Cause::NodeNotReady, text));
+        return Some(Finding::new(Cause::NodeNotReady, text).then("kubectl get nodes"));
     };
     if !is_node_ready(node) {
         let text = format!("Node {name}, which has the device, is not ready.");
@@ -108,7 +108,7 @@ fn resource_trouble(
     let pods: Vec<String> = here.iter().map(ToString::to_string).collect();
     let text = format!(
         "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
-        pods.join(", ")
+        listed(&pods)
     );
     Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
 }

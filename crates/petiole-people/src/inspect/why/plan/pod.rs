@@ -1,32 +1,23 @@
 //! Decides what a Pod waits for. Pure.
 use super::{
-    super::finding::{Cause, Finding, sentence},
+    super::finding::{Cause, Finding},
+    kubelet::{failed, waiting},
     nodes::Request,
-    resource, unscheduled,
+    resource,
+    slots::{Taken, amiss, taken},
+    unscheduled,
 };
 use crate::inspect::{
-    nodes::{is_lost, shut_down},
-    pods::{containers, extended_requests, is_finished, is_ready, label, node_of, phase},
+    nodes::{self, describe, is_lost, lost, shut_down},
+    pods::{containers, extended_requests, given, is_finished, is_ready, label, node_of, phase},
     snapshot::Snapshot,
 };
-use k8s_openapi::{
-    api::core::v1::{ContainerStatus, Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
     api::names::{INSTANCE_LABEL, PLACEHOLDER},
-    model::{
-        names::ObjectKey,
-        resource_name::ResourceName,
-        waiting::{NO_IMAGE, STARTING},
-    },
+    model::{names::ObjectKey, resource_name::ResourceName, slot::SlotOwner},
 };
-use std::collections::BTreeMap;
-
-/// The kubelet's reason for a Pod that a device plugin refused.
-const REFUSED: &str = "UnexpectedAdmissionError";
-/// The kubelet's reason for a container that a device plugin refused to start.
-const START_REFUSED: &str = "PreStartHookError";
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the state of a Pod in a sentence.
 pub(super) fn subject(key: &ObjectKey, pod: &Pod) -> String {
@@ -53,18 +44,18 @@ pub(super) fn explain(
         && !is_finished(pod)
         && is_lost(snapshot, node)
     {
-        let text = format!("Node {node} is not ready, so its containers may or may not run.");
+        let text = format!(
+            "Node {node} {}, so its containers may or may not run.",
+            lost(snapshot, node)
+        );
         let finding = Finding::new(Cause::NodeNotReady, text);
-        return vec![finding.then(format!("kubectl describe node {node}"))];
+        return vec![finding.then(describe(snapshot, node))];
     }
     let asked = asked_of_us(snapshot, pod);
     let mut findings: Vec<Finding> = match phase(pod) {
-        "Failed" => vec![failed(key, pod)],
+        "Failed" => vec![failed(snapshot, key, pod)],
         "Succeeded" => vec![Finding::new(Cause::Fine, "It has ended without an error.")],
-        _ if node_of(pod).is_some() => containers(pod)
-            .find_map(|c| waiting(key, c))
-            .into_iter()
-            .collect(),
+        _ if node_of(pod).is_some() => with_node(snapshot, key, pod, now),
         _ => without_node(snapshot, key, pod, &asked, now),
     };
     if asked.is_empty()
@@ -109,11 +100,71 @@ fn is_asked_of_us(snapshot: &Snapshot, resource: &ResourceName) -> bool {
             .any(|known| known.last_segment() == resource.last_segment())
 }
 
+/// Returns what is amiss with the devices of a Pod that has a node, and else what its containers wait for.
+fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Vec<Finding> {
+    let waiting = containers(pod).find_map(|container| waiting(key, container));
+    if let Some(refused) = waiting.as_ref()
+        && matches!(refused.cause, Cause::StartRefused | Cause::AgentReplaced)
+    {
+        return vec![refused.clone()];
+    }
+    let its = slots_of(snapshot, key, pod);
+    let mut findings: Vec<Finding> = (its.iter())
+        .filter_map(|taken| amiss(snapshot, taken, now))
+        .collect();
+    if findings.is_empty() {
+        findings.extend(unhealthy(snapshot, key, pod));
+    }
+    findings.into_iter().chain(waiting).collect()
+}
+
+/// Returns the slots that a Pod has or may have.
+fn slots_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey, pod: &Pod) -> Vec<Taken<'a>> {
+    let asked = asked_of_us(snapshot, pod);
+    let ids = asked.keys().flat_map(|resource| given(pod, resource));
+    let ids: BTreeSet<&str> = ids.map(|(id, _)| id).collect();
+    let may_be_its = |(slot, usage): (&String, &String)| match SlotOwner::from_usage(usage) {
+        Ok(Some(owner)) if node_of(pod) == Some(owner.node().as_str()) => {
+            let id = match &owner {
+                SlotOwner::Node(_) => slot,
+                SlotOwner::Configuration { slot, .. } => slot,
+            };
+            ids.is_empty() || ids.contains(id.as_str())
+        }
+        Ok(_) | Err(_) => false,
+    };
+    let instances = snapshot.instances.iter();
+    let its = instances.filter(|(_, its)| its.spec.device_usage.iter().any(may_be_its));
+    let name = key.to_string();
+    let mut slots = taken(snapshot, its);
+    slots.retain(|taken| taken.slot.pods.contains(&name));
+    slots
+}
+
+/// Returns the finding for a device that the kubelet calls unhealthy, where no Instance says why.
+fn unhealthy(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding> {
+    let asked = asked_of_us(snapshot, pod);
+    let mut ids = asked.keys().flat_map(|resource| given(pod, resource));
+    let (id, _) = ids.find(|(_, health)| *health == Some("Unhealthy"))?;
+    let ObjectKey { namespace, name } = key;
+    let text = format!(
+        "The kubelet says that its device {id} is unhealthy, and no Instance says that it is there: the device is gone, and the Pod goes on with what it was given. Delete the Pod, so that the next one gets another device."
+    );
+    let next = format!("kubectl -n {namespace} delete pod {name}");
+    Some(Finding::new(Cause::DeviceGone, text).then(next))
+}
+
 fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
     let lost = node_of(pod).filter(|node| is_lost(snapshot, node));
     let text = match lost {
         Some(node) => format!(
-            "It is being deleted, and node {node} is not ready and cannot confirm its end; its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over. If the node is shut down, say so."
+            "It is being deleted, and node {node}, which {}, cannot confirm its end; {}. If the node is shut down, say so.",
+            nodes::lost(snapshot, node),
+            match slots_of(snapshot, key, pod).is_empty() {
+                true => "its slots were released",
+                false =>
+                    "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over",
+            }
         ),
         None => "It is being deleted, and its slots are free 3 to 15 s after its end.".to_owned(),
     };
@@ -122,103 +173,6 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
     }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     Finding::new(Cause::Ending, text).then(next)
-}
-
-fn failed(key: &ObjectKey, pod: &Pod) -> Finding {
-    let status = pod.status.clone().unwrap_or_default();
-    let message = status.message.unwrap_or_default();
-    let ObjectKey { namespace, name } = key;
-    if status.reason.as_deref() == Some(REFUSED) {
-        let has_owner = pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .next()
-            .is_some();
-        let successor = match has_owner {
-            true => {
-                "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
-            }
-            false => "It is not started again: delete it, and create it once more.",
-        };
-        let text = format!(
-            "The kubelet refused it, because the device was taken or lost after the Pod was scheduled: {} {successor}",
-            sentence(&message)
-        );
-        let next = format!("kubectl -n {namespace} delete pod {name}");
-        return Finding::new(Cause::AdmissionRefused, text).then(next);
-    }
-    let ended = containers(pod)
-        .find_map(|container| exit(container.state.as_ref()?.terminated.as_ref()?.exit_code));
-    let why = ended
-        .or(status.reason)
-        .unwrap_or_else(|| "it failed".to_owned());
-    let text = format!("It has ended: {why}. {}", message.trim());
-    let next = format!("kubectl -n {namespace} logs {name} --all-containers");
-    Finding::new(Cause::Crash, text.trim_end()).then(next)
-}
-
-fn exit(code: i32) -> Option<String> {
-    (code != 0).then(|| format!("a container ended with exit code {code}"))
-}
-
-fn crash(key: &ObjectKey, container: &ContainerStatus, exit: &str) -> Finding {
-    let text = format!(
-        "Container {} was started, and its program ends ({exit}, {} restarts). Its log says why.",
-        container.name, container.restart_count
-    );
-    let previous = match container.restart_count {
-        0 => "",
-        _ => " --previous",
-    };
-    let next = format!(
-        "kubectl -n {} logs {} -c {}{previous}",
-        key.namespace, key.name, container.name
-    );
-    Finding::new(Cause::Crash, text).then(next)
-}
-
-/// Returns what a container of a Pod with a node waits for.
-fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Finding> {
-    let state = container.state.as_ref()?;
-    if let Some(terminated) = &state.terminated {
-        return exit(terminated.exit_code).map(|exit| crash(key, container, &exit));
-    }
-    let waiting = state.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref().unwrap_or_default();
-    let message = waiting.message.as_deref().map(sentence).unwrap_or_default();
-    let ObjectKey { namespace, name } = key;
-    let container_name = &container.name;
-    if NO_IMAGE.contains(&reason) {
-        let text = format!(
-            "Container {container_name} has no image ({reason}): {message} Check that the name of the image is right and that the node may pull it. The device is not the reason."
-        );
-        let next = format!("kubectl -n {namespace} describe pod {name}");
-        return Some(Finding::new(Cause::Image, text).then(next));
-    }
-    if reason == "CrashLoopBackOff" {
-        let last = container
-            .last_state
-            .as_ref()
-            .and_then(|s| s.terminated.as_ref());
-        let exit = last.and_then(|last| exit(last.exit_code));
-        let exit = exit.unwrap_or_else(|| "it ended".to_owned());
-        return Some(crash(key, container, &exit));
-    }
-    if reason == START_REFUSED {
-        let text = format!("Container {container_name} is not started again: {message}");
-        let next = format!("kubectl -n {namespace} delete pod {name}");
-        return Some(Finding::new(Cause::StartRefused, text).then(next));
-    }
-    let text = match STARTING.contains(&reason) {
-        true => format!(
-            "Container {container_name} is being created. If that takes long, its Events say why; the device is not the reason."
-        ),
-        false => format!("Container {container_name} waits ({reason}): {message}"),
-    };
-    let next = format!("kubectl -n {namespace} describe pod {name}");
-    Some(Finding::new(Cause::OtherReason, text.trim_end()).then(next))
 }
 
 fn without_node(

@@ -3,7 +3,12 @@ use super::{
     super::finding::{Cause, Finding, sentence},
     agents::{DAEMON_SETS, agent_trouble, controller_trouble},
 };
-use crate::inspect::{pods::label, snapshot::Snapshot};
+use crate::inspect::{
+    nodes::is_lost,
+    pods::{label, node_of},
+    snapshot::Snapshot,
+    words::listed,
+};
 use petiole_model::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
@@ -40,18 +45,22 @@ pub(super) fn problem(
     );
     let ConfigurationKey { namespace, name } = key;
     let (advice, next) = match remedy(ready) {
-        Remedy::Agents => ("", AGENTS.to_owned()),
+        Remedy::Agents => (String::new(), AGENTS.to_owned()),
         Remedy::Replace => (
-            " The name and the handler of a Configuration cannot be changed: delete it, and apply it again corrected.",
+            " Neither its name nor its handler can be changed in place: delete it, and apply it again corrected.".to_owned(),
             format!("kubectl -n {namespace} delete configuration {name}"),
         ),
-        Remedy::Chart => ("", of_chart(snapshot, &ready.message)),
+        Remedy::Handler => (
+            " A handler that is a program of its own registers where the chart's handlers.enabled is true. A mistyped name cannot be changed in place: delete the Configuration, and apply it again.".to_owned(),
+            upgrade(snapshot, "handlers.enabled"),
+        ),
+        Remedy::Chart => (held_up(snapshot), of_chart(snapshot, &ready.message)),
         Remedy::Edit => (
-            "",
+            String::new(),
             format!("kubectl -n {namespace} edit configuration {name}"),
         ),
     };
-    let finding = Finding::new(Cause::ConfigurationProblem, text + advice);
+    let finding = Finding::new(Cause::ConfigurationProblem, text + &advice);
     Some(finding.then(next))
 }
 
@@ -74,6 +83,8 @@ enum Remedy {
     Agents,
     /// The Configuration, in a field that cannot be changed.
     Replace,
+    /// The values of the chart, where the handler is a program of its own.
+    Handler,
     /// The values of the chart.
     Chart,
     Edit,
@@ -87,7 +98,6 @@ fn remedy(ready: &Condition) -> Remedy {
         Reason::HandlerChanged,
         Reason::InstanceNameTaken,
         Reason::NameTooLong,
-        Reason::UnknownHandler,
     ];
     // Other messages that name a value of the chart name a field of the Configuration first.
     let of_chart = [
@@ -98,6 +108,8 @@ fn remedy(ready: &Condition) -> Remedy {
         Remedy::Agents
     } else if is_one_of(&replaced) {
         Remedy::Replace
+    } else if is_one_of(&[Reason::UnknownHandler]) {
+        Remedy::Handler
     } else if is_one_of(&of_chart) && ready.message.contains("the chart") {
         Remedy::Chart
     } else {
@@ -105,14 +117,38 @@ fn remedy(ready: &Condition) -> Remedy {
     }
 }
 
-/// Returns the command for the chart's value that a message names.
+/// Returns the command for the chart's value that a message names. The chart refuses udev without a list of subsystems, which only
+/// the user knows.
 fn of_chart(snapshot: &Snapshot, message: &str) -> String {
-    let (namespace, release) = release(snapshot);
     match message.contains("no device of udev is allowed") {
-        true => format!(
-            "helm upgrade {release} charts/petiole --namespace {namespace} --reuse-values --set udev.enabled=true"
-        ),
+        true => {
+            let enabled = upgrade(snapshot, "udev.enabled");
+            format!("{enabled} --set 'udev.subsystems={{SUBSYSTEM}}'")
+        }
         false => print_values(snapshot),
+    }
+}
+
+/// Returns the command that sets a value of the chart to true.
+fn upgrade(snapshot: &Snapshot, value: &str) -> String {
+    let (namespace, release) = release(snapshot);
+    format!(
+        "helm upgrade {release} charts/petiole --namespace {namespace} --reuse-values --set {value}=true"
+    )
+}
+
+/// Returns what keeps a value that was set from reaching the agents: an update waits for nodes that are not ready.
+fn held_up(snapshot: &Snapshot) -> String {
+    let nodes = snapshot
+        .own_pods("agent")
+        .filter_map(|(_, pod)| node_of(pod));
+    let lost: Vec<&str> = nodes.filter(|node| is_lost(snapshot, node)).collect();
+    match lost.is_empty() {
+        true => String::new(),
+        false => format!(
+            " If the value is set already, the update of the agents may wait for {}, which cannot be reached.",
+            listed(&lost)
+        ),
     }
 }
 
@@ -171,7 +207,7 @@ fn not_reported(
         [] => format!("No node has reported about Configuration {key} yet"),
         some => format!(
             "Configuration {key} has changed, and these nodes have not looked at it again yet: {}",
-            some.join(", ")
+            listed(some)
         ),
     };
     let text = format!("{text}: agents report within seconds.");
@@ -217,7 +253,7 @@ pub(super) fn no_device(
         .map(|look| look.0.as_str())
         .collect();
     if !late.is_empty() {
-        let nodes = late.join(", ");
+        let nodes = listed(&late);
         let text = format!(
             "The agents of {nodes} have not looked everywhere yet for Configuration {key}."
         );
@@ -229,7 +265,7 @@ pub(super) fn no_device(
     let by = match nodes.as_slice() {
         [] if snapshot.hidden.node_devices => "the nodes that run an agent".to_owned(),
         [] => "no node".to_owned(),
-        some => some.join(", "),
+        some => listed(some),
     };
     let text = format!(
         "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails"

@@ -1,19 +1,18 @@
 //! Decides why a Pod does not get a resource. Pure.
 use super::{
     super::finding::{Cause, Finding, first_of},
-    device::{gone, seen_by, taken},
+    device::{gone, seen_by},
     nodes::{Request, allows, blocker},
     problems::{no_device, not_looked_for, problem},
+    slots::{can_be_had, too_few},
 };
 use crate::inspect::{
-    slots::free,
+    slots,
     snapshot::{Owner, Snapshot},
+    words::{listed, plural},
     workloads::deployment_of,
 };
-use k8s_openapi::{
-    api::core::v1::{Node, Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
     api::{instance::Instance, names},
     model::{instance_name::InstanceKey, resource_name::ResourceName},
@@ -118,14 +117,9 @@ fn described_in(pod: &Pod) -> String {
 }
 
 fn list(offered: &BTreeMap<ResourceName, Owner>) -> String {
-    const MAX: usize = 5;
     let is_configuration = |owner: &Owner| matches!(owner, Owner::Configuration(_));
     let names = offered.iter().filter(|(_, owner)| is_configuration(owner));
-    let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-    match names.len() > MAX {
-        true => format!("{} and {} more", names[..MAX].join(", "), names.len() - MAX),
-        false => names.join(", "),
-    }
+    listed(&names.map(|(name, _)| name.as_str()).collect::<Vec<_>>())
 }
 
 /// Returns how many letters have to be added, removed or replaced to make one text of the other.
@@ -168,30 +162,25 @@ fn of_devices(
     if let Some(finding) = too_many(snapshot, request, &there) {
         return vec![finding];
     }
-    let with_free: Devices<'_> = (there.iter())
-        .filter(|(_, instance)| free(instance) > 0)
-        .copied()
-        .collect();
-    let free = can_be_had(snapshot, request, &with_free);
+    let excluded = out_of_reach(snapshot, request, &there);
+    if !excluded.is_empty() {
+        return excluded;
+    }
+    let free = can_be_had(snapshot, request, &there);
     if (free as u64) < request.amount.max(1) {
-        return vec![taken(snapshot, request, &there, free)];
+        return vec![too_few(snapshot, request, &there, now)];
     }
-    on_nodes(snapshot, request, &with_free)
-}
-
-/// Returns how many of a resource are free: slots of a device, or devices of a Configuration.
-fn can_be_had(snapshot: &Snapshot, request: Request<'_>, with_free: &Devices<'_>) -> usize {
-    match with_free.as_slice() {
-        [(key, instance)] if snapshot.instance_resource(key) == *request.resource => free(instance),
-        devices => devices.len(),
-    }
+    let with_free = (there.into_iter()).filter(|(_, instance)| slots::free(instance) > 0);
+    on_nodes(snapshot, request, &with_free.collect())
 }
 
 /// A Configuration's resource gives a container one slot of as many devices as it asks for.
 fn too_many(
     snapshot: &Snapshot,
     Request {
-        resource, amount, ..
+        pod,
+        resource,
+        amount,
     }: Request<'_>,
     there: &Devices<'_>,
 ) -> Option<Finding> {
@@ -200,40 +189,52 @@ fn too_many(
     let (has, what) = match is_one {
         true => (
             u64::try_from(instance.spec.capacity).unwrap_or_default(),
-            "slots",
+            "slot",
         ),
-        false => (there.len() as u64, "devices"),
+        false => (there.len() as u64, "device"),
     };
     (amount > has).then(|| {
+        let there = plural(usize::try_from(has).unwrap_or(usize::MAX), what);
+        let verb = if has == 1 { "is" } else { "are" };
         let text = format!(
-            "The Pod asks for {amount} of {resource}, and there are {has} {what}. Ask for fewer."
+            "The Pod asks for {amount} of {resource}, and there {verb} {there}. Ask for fewer."
         );
-        Finding::new(Cause::TooManyRequested, text)
+        Finding::new(Cause::TooManyRequested, text).then(described_in(pod))
     })
 }
 
-fn on_nodes(
-    snapshot: &Snapshot,
-    request: Request<'_>,
-    devices: &[(&InstanceKey, &Instance)],
-) -> Vec<Finding> {
-    let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
-    let allowed: BTreeMap<&String, &Node> = (snapshot.nodes.iter())
-        .filter(|(_, node)| allows(request.pod, node))
-        .collect();
+/// Returns the nodes that have devices and that the Pod may run on, as far as that is known.
+fn reachable(snapshot: &Snapshot, pod: &Pod, devices: &Devices<'_>) -> BTreeSet<String> {
+    let seen = devices.iter().flat_map(|(_, its)| seen_by(its));
     // A node that was deleted has no labels to compare.
-    let reachable: Vec<&String> = (seen.iter())
-        .filter(|node| allowed.contains_key(node) || !snapshot.nodes.contains_key(*node))
-        .collect();
-    if reachable.is_empty() {
-        let excluded = allowed
-            .keys()
-            .map(|node| not_seen_on(snapshot, node, devices));
-        return first_of(excluded, TROUBLES_MAX, "nodes without the device");
+    seen.filter(|name| {
+        snapshot
+            .nodes
+            .get(name)
+            .is_none_or(|node| allows(pod, node))
+    })
+    .collect()
+}
+
+/// Returns why the nodes that the Pod may run on have none of the devices; nothing if one of them has.
+fn out_of_reach(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
+    if !reachable(snapshot, request.pod, devices).is_empty() {
+        return vec![];
+    }
+    let nodes = snapshot.nodes.iter();
+    let allowed = nodes.filter(|(_, node)| allows(request.pod, node));
+    let excluded = allowed.map(|(node, _)| not_seen_on(snapshot, node, devices));
+    first_of(excluded, TROUBLES_MAX, "nodes without the device")
+}
+
+fn on_nodes(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
+    let excluded = out_of_reach(snapshot, request, devices);
+    if !excluded.is_empty() {
+        return excluded;
     }
     let mut findings = vec![];
-    for node in reachable {
-        match blocker(snapshot, node, request) {
+    for node in reachable(snapshot, request.pod, devices) {
+        match blocker(snapshot, &node, request) {
             Some(finding) => findings.push(finding),
             None => return vec![],
         }
@@ -269,7 +270,7 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Insta
         its && seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
     });
     let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
-    let seen = seen.into_iter().collect::<Vec<_>>().join(", ");
+    let seen = listed(&Vec::from_iter(seen));
     if sees
         && let Some((key, its)) = &configuration
         && let Some(most) = its.spec.max_nodes

@@ -48,18 +48,10 @@ pub(super) fn explain(
     };
     let what = match asked.is_empty() {
         true => format!("It is not about devices: {place} too little {lacking}."),
-        false => format!("Devices that it asks for are free, and {place} too little {lacking}."),
+        false => format!("Its devices are free, and {place} too little {lacking}."),
     };
     let finding = Finding::new(Cause::OtherReason, format!("{what} {says}"));
-    let affinity = match message.is_some_and(|message| message.contains("NodeAffinity")) {
-        true => {
-            " What the scheduler says of NodeAffinity is about other nodes, that it may not run on."
-        }
-        false => "",
-    };
-    let mut advice = advice(key, pod, &lacking);
-    advice.text += affinity;
-    vec![finding, advice]
+    vec![finding, advice(key, pod, &lacking)]
 }
 
 /// Returns what to do about too little of a resource of nodes.

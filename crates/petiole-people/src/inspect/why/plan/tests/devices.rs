@@ -94,20 +94,19 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             }),
             Cause::SlotHeldByLostNode,
             &[
-                "Node node-2 is lost and holds a slot",
+                "Node node-2 is not ready and holds a slot",
                 "spec.slotReleaseSeconds",
             ],
             "kubectl taint node node-2 node.kubernetes.io/out-of-service",
         ),
         case(
-            "a deleted node holds it, and the controller said until when",
-            wants_cam().held_by("node-3").event(
-                "Instance",
-                DOOR,
-                ("SlotsHeldByLostNode", "others get it in 4m"),
-            ),
+            "a deleted node holds it",
+            wants_cam().held_by("node-3"),
             Cause::SlotHeldByLostNode,
-            &["others get it in 4m."],
+            &[
+                "Node node-3 does not exist and holds a slot",
+                "Others get it when its Pods are deleted",
+            ],
             "",
         ),
     ]);
@@ -293,7 +292,7 @@ fn a_pod_that_asks_for_more_than_is_free_waits_for_slots() {
             offers_2(wants("2")),
             Cause::SlotsTaken,
             &[
-                "The Pod asks for 2 of akri.sh/cam-0a1b2c, 1 can be had, and 1 slots are in use, by node-2 (Pod default/holder).",
+                "The Pod asks for 2 of akri.sh/cam-0a1b2c, 1 can be had, and 1 slot is in use, by node-2 (Pod default/holder).",
             ],
             "",
         ),

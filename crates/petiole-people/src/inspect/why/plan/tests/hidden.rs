@@ -62,7 +62,7 @@ fn a_pod_that_may_have_a_slot_is_in_no_cell() {
     let cells = |world: World| -> Vec<String> {
         let snapshot = world.snapshot();
         let (key, instance) = snapshot.instances.first_key_value().unwrap();
-        let used = used(&snapshot, key, instance);
+        let used = crate::inspect::slots::used(&snapshot, key, instance);
         used.iter().map(|slot| slot.cell()).collect()
     };
     let held = || World::new().held_by("node-2");

@@ -80,7 +80,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
             }),
             target: pod("web"),
             cause: Cause::TooManyRequested,
-            says: &["asks for 3 of akri.sh/cam, and there are 1 devices"],
+            says: &["asks for 3 of akri.sh/cam, and there is 1 device. Ask for fewer"],
             next: "",
         },
         Case {
@@ -226,8 +226,8 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             target: pod("web"),
             cause: Cause::Ending,
             says: &[
-                "node node-9 is not ready and cannot confirm its end",
-                "or until spec.slotReleaseSeconds",
+                "node node-9, which does not exist, cannot confirm its end",
+                "its slots were released",
             ],
             next: "kubectl taint node node-9 node.kubernetes.io/out-of-service=",
         },
@@ -236,8 +236,8 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             world: wants_cam().on("node-9", "Running"),
             target: pod("web"),
             cause: Cause::NodeNotReady,
-            says: &["Node node-9 is not ready, so its containers may or may not run."],
-            next: "kubectl describe node node-9",
+            says: &["Node node-9 does not exist, so its containers may or may not run."],
+            next: "kubectl get nodes",
         },
         Case {
             title: "not there",
@@ -295,7 +295,7 @@ fn a_workload_is_explained_by_its_pod_that_waits() {
             two().without("b"),
             workload(WorkloadKind::ReplicaSet, "shop-5d9c"),
             Cause::Fine,
-            &["ReplicaSet default/shop-5d9c has 1 of 1 Pods ready. Pod default/a is Running"],
+            &["ReplicaSet default/shop-5d9c has 1 of 1 Pod ready. Pod default/a is Running"],
         ),
         case_of(
             "only Pods that have ended",
