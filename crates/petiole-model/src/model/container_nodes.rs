@@ -280,9 +280,10 @@ fn places_of<'a>(
 }
 
 fn clash(first: &Place<'_>, second: &Place<'_>) -> NodesRefused {
-    let cause = match second.cause {
-        Cause::Path if first.instance == second.instance => Cause::PathOfOneDevice,
-        cause => cause,
+    let is_of_one_device = second.cause == Cause::Path && first.instance == second.instance;
+    let cause = match is_of_one_device {
+        true => Cause::PathOfOneDevice,
+        false => second.cause,
     };
     NodesRefused::Clash {
         path: second.path.clone(),
