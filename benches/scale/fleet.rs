@@ -128,6 +128,7 @@ fn settings(
         resource_name_hold: agent::RESOURCE_NAME_HOLD,
         max_configurations: 1000,
         max_instances: 1000,
+        containers: petiole::model::container_devices::ContainerRules::default(),
         render_brokers: None,
         http_address: None,
         metrics_address: None,

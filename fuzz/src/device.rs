@@ -32,12 +32,16 @@ pub fn check(device: &Device, count: usize, bytes: usize) {
     for scope in [Scope::Shared, Scope::Node] {
         for name in InstanceName::candidates(&"cam".into(), &device.id, scope, &"node-a".into()) {
             let slot = SlotId::new(&name, 0);
-            let edits = ContainerEdits::of(&[Given {
-                digest: name.digest().expect("a device has a digest"),
-                slot: &slot,
-                device,
-                broker_properties: &BTreeMap::new(),
-            }]);
+            let edits = ContainerEdits::of(
+                &[Given {
+                    digest: name.digest().expect("a device has a digest"),
+                    slot: &slot,
+                    device,
+                    broker_properties: &BTreeMap::new(),
+                }],
+                None,
+            )
+            .expect("without wishes nothing is refused");
             check_variables(&edits.env);
             assert_eq!(name.configuration().as_deref(), Some("cam"));
         }

@@ -107,6 +107,7 @@ pub(super) async fn run(
                 reads: &|handler| handlers.reads(handler),
                 has_static_pods: settings.has_static_pods(),
                 variables: handlers.variables(),
+                containers: &settings.containers,
                 sources: None,
             },
         );

@@ -13,6 +13,7 @@
 #[cfg(feature = "people")]
 mod brokers;
 mod capacity;
+mod cdi_files;
 mod configurations;
 pub(crate) mod connections;
 pub(crate) mod device_state;
@@ -46,6 +47,7 @@ use crate::{
     telemetry::http,
 };
 use anyhow::Context as _;
+use cdi_files::CdiFiles;
 use kubelet_records::RecordsReader;
 use settings::Clock;
 use slots::SharedTable;
@@ -266,11 +268,30 @@ impl Agent {
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
             resend: self.records.resend.subscribe(),
+            cdi_files: self.spawn_cdi_files(tasks),
         };
         let published = self.published.clone();
         tasks.spawn("plugins", |stop| {
             plugins::run(inputs, requests, published, stop)
         });
+    }
+
+    /// Starts the task that keeps CDI files.
+    fn spawn_cdi_files(&self, tasks: &mut Supervisor) -> CdiFiles {
+        let cdi_files = CdiFiles::new(self.settings.containers.cdi_folder.clone());
+        if self.settings.containers.cdi_folder.is_some() {
+            let inputs = cdi_files::Inputs {
+                clock: self.clock,
+                store: self.store.clone(),
+                table: self.table.clone(),
+                validated: self.validated.subscribe(),
+                discoveries: self.discoveries.subscribe(),
+                uses: self.uses.subscribe(),
+            };
+            let kept = cdi_files.clone();
+            tasks.spawn("CDI files", |stop| cdi_files::run(kept, inputs, stop));
+        }
+        cdi_files
     }
 
     /// Starts the tasks that only some settings need.

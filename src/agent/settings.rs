@@ -1,7 +1,10 @@
 //! The settings of an agent, and its clock.
 use crate::{
     cluster::{node::Nodes, property_sources::PropertySources},
-    model::{names::ObjectKey, resource_name::ResourcePrefixes, typed_names::NodeName},
+    model::{
+        container_devices::ContainerRules, names::ObjectKey, resource_name::ResourcePrefixes,
+        typed_names::NodeName,
+    },
 };
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::time::Instant;
@@ -40,6 +43,8 @@ pub struct Settings {
     pub max_configurations: usize,
     /// The largest number of Instances of all Configurations together.
     pub max_instances: usize,
+    /// What Configurations may ask of containers beyond the device.
+    pub containers: ContainerRules,
     /// A folder for static Pods: one broker for each Instance.
     #[cfg(feature = "people")]
     pub render_brokers: Option<PathBuf>,

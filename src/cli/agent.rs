@@ -168,6 +168,8 @@ pub struct Flags {
     )]
     handler_host_paths: Vec<AllowedPath>,
     #[command(flatten)]
+    containers: super::containers::ContainerFlags,
+    #[command(flatten)]
     isolation: super::isolation::IsolationFlags,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
     /// `HTTPS_PROXY`
@@ -205,6 +207,7 @@ impl Flags {
             resource_name_hold: agent::RESOURCE_NAME_HOLD,
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
+            containers: self.containers.rules(),
             #[cfg(feature = "people")]
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,

@@ -7,6 +7,7 @@ mod check;
 #[cfg(feature = "people")]
 mod colors;
 mod connection;
+mod containers;
 mod controller;
 mod crds;
 #[cfg(feature = "people")]

@@ -101,6 +101,7 @@ impl Home {
             look_interval: FREE_SLOT_CHECK_INTERVAL,
             max_configurations: 100,
             max_instances: 100,
+            containers: crate::model::container_devices::ContainerRules::default(),
             render_brokers: Some(self.manifests()),
             http_address: None,
             metrics_address: None,

@@ -114,9 +114,14 @@ pub(super) fn problem(removed: usize) -> String {
 fn size(device: &Device) -> usize {
     let properties = device.properties.iter().map(|(k, v)| k.len() + v.len());
     let nodes = (device.device_nodes.iter()).map(|n| n.container_path.len() + n.host_path.len());
+    let links = (device.device_nodes.iter()).flat_map(|n| n.links.iter().map(String::len));
     let mounts = (device.mounts.iter()).map(|m| m.container_path.len() + m.host_path.len());
     let cdi = device.cdi_devices.iter().map(String::len);
-    let texts = properties.chain(nodes).chain(mounts).chain(cdi);
+    let texts = properties
+        .chain(nodes)
+        .chain(links)
+        .chain(mounts)
+        .chain(cdi);
     // Each text has an allocation of its own.
     DEVICE_BYTES + device.id.as_str().len() + texts.map(|bytes| bytes + 64).sum::<usize>()
 }

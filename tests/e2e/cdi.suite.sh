@@ -125,12 +125,148 @@ test_a_name_that_another_plugin_has_is_refused() {
   note "plugin gone -> the other has its name: $TOOK s"
 }
 
+# ---- containerDevices: disks of this machine, each a file that is attached to a loop device ----
+
+# The loop devices that a test has made, to be detached whatever happens: they are this machine's.
+MADE=$SUITE/made
+
+attach() { # leaves the device node in LOOP
+  local disk
+  disk=$(mktemp -p "$SUITE" disk-XXXXXX)
+  truncate -s 1M "$disk"
+  LOOP=$(losetup --find --show "$disk")
+  echo "$LOOP" >>"$MADE"
+}
+
+detach_all() {
+  local device
+  [ -e "$MADE" ] || return 0
+  while read -r device; do losetup --detach "$device" || true; done <"$MADE"
+  rm -f "$MADE"
+}
+
+# An agent without a past that may write CDI files.
+fresh_disks() { # CONTAINER-DEVICES: a YAML value
+  kubectl delete pods --all --now --wait --timeout=60s >/dev/null
+  stop_all
+  detach_all
+  rm -rf "${STATE:?}"/* "${CONFIGURATIONS:?}"/* "${CDI:?}"/*
+  configure_disks "$1"
+  begin agent node-1 "$PETIOLE" agent --standalone --node-name node-1 --cdi-folder /var/run/cdi \
+    --configurations "$CONFIGURATIONS" --state /var/lib/akri --kubelet-dir /var/lib/kubelet
+}
+
+configure_disks() {
+  cat >"$CONFIGURATIONS/disks.yaml" <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: disks}
+spec:
+  discoveryHandler:
+    name: udev
+    discoveryDetails: |
+      udevRules: ['SUBSYSTEM=="block", ATTR{loop/backing_file}=="$SUITE/disk-*"']
+      permissions: rw
+  containerDevices: $1
+X
+}
+
+# A program that is not root, has no capabilities and cannot write its root. It ends at SIGTERM.
+run_program() { # NAME AMOUNT
+  kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Always
+  securityContext: {runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000}
+  containers:
+    - name: user
+      image: localhost/busybox:1
+      imagePullPolicy: Never
+      command: [/bin/sh, -c, 'trap "exit 1" TERM; while :; do sleep 0.2; done']
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+      resources: {limits: {akri.sh/disks: $2}}
+X
+}
+
+is_refused_for() { # POD TEXT
+  kubectl get pod "$1" -o 'jsonpath={.status.message}' | matches -F "$2"
+}
+
+opens() { # POD PATH: read and write
+  equal "the rights of $2" "660 1000 1000" "$(kubectl exec "$1" -- stat -c '%a %u %g' "$2")"
+  kubectl exec "$1" -- sh -c "exec 3<>$2 && echo petiole >&3" || fail "$2 cannot be opened to read and write"
+  equal "what $2 has" petiole "$(kubectl exec "$1" -- busybox head -c 7 "$2")"
+}
+
+has_started_again() { # POD
+  kubectl get pod "$1" -o json | jq -e '.status.containerStatuses[0] | .restartCount > 0 and .ready'
+}
+
+test_a_program_without_root_opens_its_device_by_its_own_name_and_by_the_wished_one() {
+  fresh_disks "{path: /dev/disk, mode: '0660'}"
+  attach
+  within 20 "the node has akri.sh/disks: 1" node_holds allocatable akri.sh/disks 1
+  run_program user 1
+  within 20 "the Pod runs" is_running user
+  note "Pod created -> Running: $TOOK s"
+  equal "its capabilities" 0000000000000000 "$(kubectl exec user -- cat /proc/1/status | sed -n 's/^CapEff:[[:space:]]*//p')"
+  ! kubectl exec user -- sh -c ': >/file' 2>/dev/null || fail "its root can be written"
+  opens user "$LOOP"
+  opens user /dev/disk
+  # As after a start of the machine: the folder is empty, and the same container starts again.
+  (cluster on node-1 sh -c 'rm /run/cdi/petiole-disks-*.json') || fail "there was no CDI file"
+  kubectl exec user -- kill 1
+  within 30 "the container has started again" has_started_again user
+  opens user /dev/disk
+  kubectl delete pods --all --now --wait --timeout=60s >/dev/null
+  detach_all
+}
+
+test_two_devices_at_one_path_are_refused_and_a_folder_has_both() {
+  local first second device
+  fresh_disks "{path: /dev/disk}"
+  attach && first=$LOOP
+  attach && second=$LOOP
+  within 20 "the node has akri.sh/disks: 2" node_holds allocatable akri.sh/disks 2
+  run_program both 2
+  within 20 "it is refused, with the path" is_refused_for both "the container would have two devices at /dev/disk"
+  for device in "$first" "$second"; do
+    is_refused_for both "$device of Instance disks-" || fail "$device is not named: $(kubectl get pod both -o json | jq .status)"
+  done
+  # Were a slot held, it would not be free within this time.
+  configure_disks "{path: /dev/disks/, uid: 1000, gid: 1000}"
+  within 10 "the agent goes by it" folder_is_given
+  kubectl exec folder -- ls /dev/disks >"$SUITE/listed"
+  equal "what is in the folder" "$(basename -a "$first" "$second" | sort)" "$(sort "$SUITE/listed")"
+  for device in "$first" "$second"; do
+    opens folder "$device"
+    opens folder "/dev/disks/$(basename "$device")"
+  done
+  kubectl delete pods --all --now --wait --timeout=60s >/dev/null
+  detach_all
+}
+
+# A Pod that came before the agent had read the Configuration was refused for good.
+folder_is_given() {
+  ! is_running folder || return 0
+  kubectl delete pod folder --now --wait --timeout=20s --ignore-not-found
+  run_program folder 2
+  kubectl wait pod folder --for=condition=Ready --timeout=5s
+}
+
 is_of() { # CONFIGURATION: whose slots pflex.io/block has
   jq -e --arg c "$1-" '.Data.RegisteredDevices["pflex.io/block"] | length == 3 and all(startswith($c))' \
     "$PLUGINS/kubelet_internal_checkpoint"
 }
 
 show() {
+  detach_all
   kubectl get nodes,pods -o wide
   kubectl get node node-1 -o json | jq -c '.status.capacity, .status.allocatable'
   kubectl describe pods | tail -n 30

@@ -19,6 +19,9 @@ fn every_example_is_taken_by_its_handler() {
         for configuration in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
             if configuration["kind"] == "Configuration" {
                 handlers_seen.insert(check(name, &configuration));
+                let is_asked_for = ["{{PLACEHOLDER}}", &format!("akri.sh/{name}: 1")];
+                let mut is_asked_for = is_asked_for.iter();
+                assert!(is_asked_for.any(|name| text.contains(*name)), "{name}");
             }
         }
     }
@@ -86,10 +89,8 @@ fn check(file: &str, configuration: &Value) -> String {
         panic!("{file}: {error}");
     }
     assert!(spec["capacity"].as_u64().is_some_and(|c| c > 0), "{file}");
-    let containers = spec["brokerSpec"]["brokerPodSpec"]["containers"]
-        .as_array()
-        .unwrap();
-    for container in containers {
+    let broker = &spec["brokerSpec"]["brokerPodSpec"];
+    for container in broker["containers"].as_array().into_iter().flatten() {
         let limits = &container["resources"]["limits"];
         assert_eq!(
             limits["{{PLACEHOLDER}}"], "1",

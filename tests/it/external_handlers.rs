@@ -90,6 +90,7 @@ async fn a_configuration_begins_when_its_handler_registers() {
         container_path: "/dev/video0".to_owned(),
         host_path: "/dev/null".to_owned(),
         permissions: "rw".to_owned(),
+        links: vec![],
     }];
     let handler = ForeignHandler::new(Answer::List(vec![door]));
     let _serving = handler.serve(&socket(&node, "cameras.sock"));
@@ -231,6 +232,7 @@ async fn endpoints_of_one_name_are_one_handler_by_socket_and_by_network() {
         container_path: "/dev/video0".to_owned(),
         host_path: "/dev/null".to_owned(),
         permissions: "rw".to_owned(),
+        links: vec![],
     }];
     let devices = vec![device("door"), device("hall"), thief];
     other.answer.send_replace(Answer::List(devices));

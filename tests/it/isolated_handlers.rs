@@ -159,6 +159,7 @@ async fn details_are_checked_by_the_agent_and_paths_of_the_node_are_refused() {
         container_path: "/dev/sda".to_owned(),
         host_path: "/dev/sda".to_owned(),
         permissions: "rwm".to_owned(),
+        links: vec![],
     }];
     node.devices.see("cam", [thief, device("door")]);
     node.configure("cam", "gracePeriodSeconds: 1");

@@ -217,6 +217,7 @@ fn settings(folder: &TempDir, client: Client) -> agent::Settings {
         resource_name_hold: agent::RESOURCE_NAME_HOLD,
         max_configurations: 100,
         max_instances: 10,
+        containers: petiole::model::container_devices::ContainerRules::default(),
         render_brokers: None,
         http_address: None,
         metrics_address: None,

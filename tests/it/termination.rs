@@ -158,6 +158,7 @@ async fn run_agent(
         resource_name_hold: agent::RESOURCE_NAME_HOLD,
         max_configurations: 100,
         max_instances: 10,
+        containers: petiole::model::container_devices::ContainerRules::default(),
         render_brokers: None,
         http_address: None,
         metrics_address: None,

@@ -3,11 +3,12 @@
 use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
 
 /// The reasons for which a claim is refused.
-pub(super) const REFUSALS: [&str; 17] = [
+pub(super) const REFUSALS: [&str; 18] = [
     "beyond_capacity",
     "busy",
     "device_changed",
     "device_gone",
+    "device_nodes",
     "full",
     "held_elsewhere",
     "held_here",

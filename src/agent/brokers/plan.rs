@@ -11,7 +11,8 @@ use crate::{
     },
     discovery::session::Discoveries,
     model::{
-        instance_name::InstanceKey, resource_name::ResourcePrefixes, typed_names::ConfigurationKey,
+        container_nodes::connection_digest, instance_name::InstanceKey,
+        resource_name::ResourcePrefixes, typed_names::ConfigurationKey,
     },
     store::Instances,
 };
@@ -129,7 +130,8 @@ pub(super) fn plan(world: &World<'_>) -> Plan {
                 instance,
                 resource_prefix: world.resource_prefixes.first(),
             };
-            match pod(world, subject, spec, &device.connection_digest()) {
+            let wish = accepted.configuration.spec.container_devices.as_ref();
+            match pod(world, subject, spec, &connection_digest(device, wish)) {
                 Err(e) => drop(plan.broken.insert(configuration, e)),
                 Ok(mut pod) => match existing {
                     Some(existing) if is_same(&mut pod, existing) => plan.tried(world, file, pod),

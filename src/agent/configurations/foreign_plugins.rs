@@ -150,6 +150,7 @@ mod tests {
             resource_name_hold: Duration::from_secs(30),
             max_configurations: 0,
             max_instances: 0,
+            containers: crate::model::container_devices::ContainerRules::default(),
             #[cfg(feature = "people")]
             render_brokers: None,
             http_address: None,

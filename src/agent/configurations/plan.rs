@@ -102,7 +102,7 @@ fn too_many(world: &World<'_>) -> Problem {
 pub(super) fn wanted(world: &World<'_>) -> Wanted {
     let mut sources = vec![];
     for (key, configuration) in oldest_first(world.configurations) {
-        let is_valid = spec::check(&configuration.spec).is_ok()
+        let is_valid = spec::check(&configuration.spec, world.containers).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
         let selection = selection(world, configuration, world.before.get(key));
         let handler = &configuration.spec.discovery_handler.name;
@@ -127,7 +127,7 @@ fn accept(
     let earlier = world.before.get(key);
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     spec::check_name(name)?;
-    spec::check(&configuration.spec)?;
+    spec::check(&configuration.spec, world.containers)?;
     rights::check_references(&key.namespace, &configuration.spec)?;
     let resource_name = resource::checked(world, configuration)?;
     let handler = &configuration.spec.discovery_handler;

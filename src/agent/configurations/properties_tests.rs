@@ -6,6 +6,7 @@ use crate::{
     },
     discovery::plan::SessionSpec,
     model::{
+        container_devices::ContainerRules,
         device::Scope,
         property_source::Contents,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -17,6 +18,8 @@ use std::{
     collections::BTreeSet,
     sync::{Arc, LazyLock},
 };
+
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 static PREFIXES: LazyLock<ResourcePrefixes> = LazyLock::new(|| "akri.sh".parse().unwrap());
 static NO_VARIABLES: LazyLock<Variables> = LazyLock::new(Variables::default);
@@ -64,6 +67,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         },
         variables: &NO_VARIABLES,
         has_static_pods: false,
+        containers: &NO_WISHES,
         sources: None,
     }
 }

@@ -4,11 +4,16 @@ use super::*;
 use crate::{
     agent::values::IdsByResource,
     discovery::{Reads, plan::SessionSpec},
-    model::{device::Scope, slot_table::Resource, variables::Variables},
+    model::{
+        container_devices::ContainerRules, device::Scope, slot_table::Resource,
+        variables::Variables,
+    },
     store::{configuration_key, manifest},
 };
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 fn scope(_: &SessionSpec) -> Result<Scope, Problem> {
     Ok(Scope::Node)
@@ -58,6 +63,7 @@ fn validated_with(
         scope_of: &scope,
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
+        containers: &NO_WISHES,
         variables: &Variables::default(),
         sources: None,
     })

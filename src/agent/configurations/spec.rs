@@ -8,7 +8,7 @@ use crate::{
         reason::Reason,
     },
     discovery::Reads,
-    model::{budget::text_bytes, limits},
+    model::{budget::text_bytes, container_devices::ContainerRules, limits},
 };
 use std::ops::RangeInclusive;
 
@@ -36,8 +36,10 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
 }
 
 /// Holds a spec to its bounds. Messages name the field, its value, the bound and what to do.
-pub(super) fn check(spec: &ConfigurationSpec) -> Result<(), Problem> {
-    check_fields(spec).map_err(|message| Problem::new(Reason::BadSpec, message))
+pub(super) fn check(spec: &ConfigurationSpec, containers: &ContainerRules) -> Result<(), Problem> {
+    let wish = spec.container_devices.as_ref();
+    let checked = check_fields(spec).and_then(|()| wish.map_or(Ok(()), |w| w.check(containers)));
+    checked.map_err(|message| Problem::new(Reason::BadSpec, message))
 }
 
 fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
@@ -222,8 +224,12 @@ mod tests {
                 "discoveryHandler.discoveryDetails has 65537 characters; 65536 are the most: shorten it",
             ),
         ] {
-            assert_eq!(check(&good), Ok(()), "{message}");
-            assert_eq!(check(&bad), Err(Problem::new(Reason::BadSpec, message)));
+            let rules = ContainerRules::default();
+            assert_eq!(check(&good, &rules), Ok(()), "{message}");
+            assert_eq!(
+                check(&bad, &rules),
+                Err(Problem::new(Reason::BadSpec, message))
+            );
         }
     }
 

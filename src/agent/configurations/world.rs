@@ -4,6 +4,7 @@ use crate::{
     api::configuration::Problem,
     discovery::{Reads, plan::SessionSpec},
     model::{
+        container_devices::ContainerRules,
         device::Scope,
         property_source::{Contents, Wanted},
         resource_name::{ResourceName, ResourcePrefixes},
@@ -43,6 +44,8 @@ pub(super) struct World<'a> {
     pub(super) has_static_pods: bool,
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,
+    /// What Configurations may ask of containers.
+    pub(super) containers: &'a ContainerRules,
     /// The Secrets and ConfigMaps that are watched, and their contents; `None` without a cluster.
     pub(super) sources: Option<(&'a Wanted, &'a Contents)>,
 }

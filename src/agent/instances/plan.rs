@@ -134,6 +134,9 @@ impl<'a> PlanOfOne<'a> {
         let unusable = discovery.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
+        (report.problems).extend(trouble::of_device_nodes(
+            key, accepted, discovery, world.node,
+        ));
         let unseen: BTreeMap<_, _> = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))

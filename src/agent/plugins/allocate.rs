@@ -1,6 +1,6 @@
 //! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
 use super::{
-    answer::{Found, answers},
+    answer::{Found, answers, cdi_files},
     denied::Denied,
     former_name,
     inputs::Inputs,
@@ -118,10 +118,9 @@ impl Allocator {
             .map(|change| change.key.clone())
             .collect();
         let found = self.seen(keys, until).await?;
-        let digest = |found: &Found| found.device.connection_digest();
         let digests: BTreeMap<InstanceName, ConnectionDigest> = found
             .iter()
-            .map(|(name, found)| (name.clone(), digest(found)))
+            .map(|(name, found)| (name.clone(), found.connection_digest()))
             .collect();
         let given = expected
             .changes()
@@ -133,6 +132,7 @@ impl Allocator {
             // Before the claim: who is refused holds nothing.
             Start::First => answers(&expected, &found).map(drop)?,
         }
+        self.write_cdi_files(&found).await?;
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
             resource: resource.clone(),
@@ -209,7 +209,14 @@ impl Allocator {
         for held in slots {
             self.check_connection(resource, &held, &found)?;
         }
-        Ok(())
+        // Their folder is empty after the machine was started again, and anybody may have removed them.
+        Ok(self.write_cdi_files(&found).await?)
+    }
+
+    /// Writes the CDI files that a container needs at its start.
+    async fn write_cdi_files(&self, found: &BTreeMap<InstanceName, Found>) -> Result<(), Denied> {
+        let written = self.inputs.cdi_files.write(cdi_files(found)).await;
+        written.map_err(|why| Denied::no_cdi_file(&why))
     }
 
     fn check_connection(
@@ -225,9 +232,7 @@ impl Allocator {
             &held.key,
             &held.slot,
         );
-        let now = found
-            .get(&held.slot.instance)
-            .map(|found| found.device.connection_digest());
+        let now = found.get(&held.slot.instance).map(Found::connection_digest);
         let now = now.as_ref();
         let moved = |whose: &str| Err(Denied::moved(whose));
         match given {

@@ -4,7 +4,9 @@ use crate::{
     api::configuration::Configuration,
     model::{
         budget::text_bytes,
+        container_devices::ContainerDevices,
         container_edits::{ContainerEdits, Given},
+        container_nodes::{NamedDevice, cdi_file, connection_digest},
         device::Device,
         instance_name::InstanceName,
         limits,
@@ -24,6 +26,27 @@ pub(super) struct Found {
     pub(super) configuration: Option<Arc<Configuration>>,
 }
 
+impl Found {
+    fn wish(&self) -> Option<&ContainerDevices> {
+        self.configuration.as_ref()?.spec.container_devices.as_ref()
+    }
+
+    /// Returns the digest of all values by which a container reaches the device.
+    pub(super) fn connection_digest(&self) -> String {
+        connection_digest(&self.device, self.wish())
+    }
+}
+
+/// Returns the CDI files that containers with these devices need.
+pub(super) fn cdi_files(found: &BTreeMap<InstanceName, Found>) -> BTreeMap<InstanceName, String> {
+    let file = |(instance, found): (&InstanceName, &Found)| {
+        let device = &found.device;
+        let file = cdi_file(NamedDevice { instance, device }, found.wish()?)?;
+        Some((instance.clone(), file))
+    };
+    found.iter().filter_map(file).collect()
+}
+
 static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
 
 /// Returns what each container gets.
@@ -40,10 +63,13 @@ fn response(
     found: &BTreeMap<InstanceName, Found>,
 ) -> Result<ContainerAllocateResponse, Denied> {
     let mut given = vec![];
+    // All are of one Configuration.
+    let mut wish = None;
     for slot in slots {
         let found = found
             .get(&slot.slot.instance)
             .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
+        wish = found.wish();
         given.push(Given {
             digest: &found.digest,
             slot: &slot.slot,
@@ -52,12 +78,15 @@ fn response(
                 .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
         });
     }
-    to_wire(&given)
+    to_wire(&given, wish)
 }
 
 /// Returns the answer for a container with these devices. The kubelet keeps it in its checkpoint as long as the container
 /// lives, so it is bounded.
-fn to_wire(devices: &[Given<'_>]) -> Result<ContainerAllocateResponse, Denied> {
+fn to_wire(
+    devices: &[Given<'_>],
+    wish: Option<&ContainerDevices>,
+) -> Result<ContainerAllocateResponse, Denied> {
     let bytes = |given: &Given<'_>| {
         text_bytes(&given.device.properties) + text_bytes(given.broker_properties)
     };
@@ -65,7 +94,7 @@ fn to_wire(devices: &[Given<'_>]) -> Result<ContainerAllocateResponse, Denied> {
     if devices.iter().map(bytes).sum::<usize>() > limits::ANSWER_BYTES_MAX {
         return Err(Denied::too_large(devices.len()));
     }
-    let answer = wire(ContainerEdits::of(devices));
+    let answer = wire(ContainerEdits::of(devices, wish).map_err(|e| Denied::nodes(&e))?);
     match answer.encoded_len() <= limits::ANSWER_BYTES_MAX {
         true => Ok(answer),
         false => Err(Denied::too_large(devices.len())),
@@ -124,14 +153,14 @@ mod tests {
             broker_properties: &configured,
         };
         let given: Vec<Given<'_>> = digests.iter().map(|digest| given(digest)).collect();
-        let answer = to_wire(&given[..2]).unwrap();
+        let answer = to_wire(&given[..2], None).unwrap();
         assert_eq!(
             answer.envs.len(),
             2 + 2 * 2 + 3,
             "two values, each of them for each device, and three slots"
         );
         for too_many in [3, 12] {
-            let refused: tonic::Status = to_wire(&given[..too_many]).unwrap_err().into();
+            let refused: tonic::Status = to_wire(&given[..too_many], None).unwrap_err().into();
             let message = format!("with its {too_many} devices");
             assert!(
                 refused.message().contains(&message),

@@ -1,7 +1,7 @@
 //! The reasons why a call of the kubelet is refused, with the message for the kubelet and one word for metrics.
 use crate::{
     agent::slots::Refusal,
-    model::{limits, resource_name::ResourceName},
+    model::{container_nodes::NodesRefused, limits, resource_name::ResourceName},
 };
 use tonic::Status;
 
@@ -63,7 +63,7 @@ impl Denied {
     pub(super) fn moved(whose: &str) -> Self {
         Self {
             status: Status::failed_precondition(format!(
-                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed) than when this container started: delete the Pod, its successor gets the new values"
+                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed, or containerDevices of its Configuration) than when this container started: delete the Pod, its successor gets the new values"
             )),
             word: "device_changed",
         }
@@ -87,6 +87,24 @@ impl Denied {
                 limits::ANSWER_BYTES_MAX
             )),
             word: "too_large",
+        }
+    }
+
+    /// The container cannot have the device nodes as the Configuration says.
+    pub(super) fn nodes(refused: &NodesRefused) -> Self {
+        Self {
+            status: Status::failed_precondition(refused.to_string()),
+            word: "device_nodes",
+        }
+    }
+
+    /// The CDI file of a device cannot be written, and without it the container would have no device.
+    pub(super) fn no_cdi_file(why: &str) -> Self {
+        Self {
+            status: Status::unavailable(format!(
+                "the CDI file that gives the container its device nodes cannot be written: {why}"
+            )),
+            word: "device_nodes",
         }
     }
 

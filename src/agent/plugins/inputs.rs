@@ -1,6 +1,7 @@
 //! The channels of the plugins: what they read, and what they publish.
 use crate::{
     agent::{
+        cdi_files::CdiFiles,
         kubelet_records::RecordsReader,
         settings::{Clock, Settings},
         slots::SharedTable,
@@ -26,6 +27,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) discoveries: watch::Receiver<Arc<Discoveries>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(in crate::agent) kubelet_folder: watch::Receiver<KubeletFolder>,
+    pub(in crate::agent) cdi_files: CdiFiles,
     /// The resource whose plugin sends its list to the kubelet once more.
     pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
 }

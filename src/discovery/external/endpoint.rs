@@ -1,5 +1,6 @@
 //! The address of a handler in another process. Pure.
-use super::{host_paths::is_plain, listing::shown};
+use super::listing::shown;
+use crate::model::container_devices::is_plain;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 

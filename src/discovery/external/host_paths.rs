@@ -1,4 +1,5 @@
 //! The paths of the node that handlers in other processes may give to containers. Pure.
+use crate::model::container_devices::is_plain;
 use std::{str::FromStr, sync::Arc};
 
 /// Prefixes of paths. A handler that could give any path would be root on the node.
@@ -83,6 +84,13 @@ impl FromIterator<AllowedPath> for HostPaths {
     }
 }
 
+impl AllowedPath {
+    /// Returns the path without a slash at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for AllowedPath {
     type Err = BadPath;
 
@@ -100,19 +108,10 @@ fn is_at_or_below(path: &str, folder: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether a path names one place whatever is in the folders: it is absolute, and no part of it is empty, `.`
-/// or `..`.
-pub(super) fn is_plain(path: &str) -> bool {
-    let Some(parts) = path.strip_prefix('/') else {
-        return false;
-    };
-    let is_name = |part: &str| !matches!(part, "" | "." | "..");
-    parts.split('/').all(is_name) && !path.chars().any(char::is_control)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::container_devices::is_below_dev;
 
     fn paths(prefixes: &[&str]) -> HostPaths {
         prefixes.iter().map(|p| p.parse().unwrap()).collect()
@@ -155,6 +154,8 @@ mod tests {
             "/dev/core",
         ] {
             assert!(!folder.allow(path) && !root.allow(path), "{path}");
+            // Nor may anything be there in a container.
+            assert!(!is_below_dev(path), "{path}");
         }
         assert!(folder.allow("/dev/fd0") && folder.allow("/dev/shmem"));
         let named = paths(&["/dev", "/dev/shm/cameras"]);

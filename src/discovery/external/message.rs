@@ -53,6 +53,7 @@ fn message(device: &Device) -> v0::Device {
         container_path: node.container_path.clone(),
         host_path: node.host_path.clone(),
         permissions: node.permissions.clone(),
+        links: node.links.clone(),
     });
     v0::Device {
         id: device.id.as_str().to_owned(),
@@ -94,6 +95,7 @@ mod tests {
             container_path: "/dev/video0".to_owned(),
             host_path: "/dev/video3".to_owned(),
             permissions: "rw".to_owned(),
+            links: vec!["/dev/v4l/by-id/cam".to_owned()],
         }];
         device
     }

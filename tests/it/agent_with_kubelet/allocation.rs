@@ -111,6 +111,7 @@ async fn one_call_for_one_container_has_one_response_with_everything_of_both_dev
             container_path: path.to_owned(),
             host_path: path.to_owned(),
             permissions: "rw".to_owned(),
+            links: vec![],
         });
         device.cdi_devices.push(format!("example.com/cam={id}"));
         device

@@ -1,6 +1,7 @@
 //! Tests our agent with our kubelet over real sockets: the two sides of one protocol test each other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod allocation;
+mod container_devices;
 mod devices;
 mod edits;
 mod pre_start;

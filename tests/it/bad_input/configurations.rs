@@ -60,6 +60,22 @@ fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
             good("d", &format!("{{{handler}, gracePeriodSeconds: -1}}")),
             "gracePeriodSeconds is -1",
         ),
+        (
+            "path",
+            good(
+                "p",
+                &format!("{{{handler}, containerDevices: {{path: /dev/../etc/a}}}}"),
+            ),
+            "containerDevices.path is \"/dev/../etc/a\"; it must be absolute",
+        ),
+        (
+            "rights",
+            good(
+                "r",
+                &format!("{{{handler}, containerDevices: {{mode: '0660'}}}}"),
+            ),
+            "set cdi.write of the chart (--cdi-folder)",
+        ),
         ("dots", good("a.b", &format!("{{{handler}}}")), "no dots"),
         (
             "long",

@@ -119,6 +119,7 @@ impl TestNode {
                 resource_name_hold: Duration::from_secs(1),
                 max_configurations: 100,
                 max_instances: 5000,
+                containers: petiole::model::container_devices::ContainerRules::default(),
                 render_brokers: None,
                 http_address: None,
                 metrics_address: None,

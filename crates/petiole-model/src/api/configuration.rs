@@ -8,7 +8,9 @@
     reason = "columns share a type or a path"
 )]
 use super::{condition::Condition, reason::Reason};
-use crate::model::{limits, resource_name::ResourceName, typed_names::NodeName};
+use crate::model::{
+    container_devices::ContainerDevices, limits, resource_name::ResourceName, typed_names::NodeName,
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,6 +143,10 @@ pub struct ConfigurationSpec {
         )
     )]
     pub resource_name: Option<String>,
+
+    /// Further paths, rights and owners of the device nodes in the containers that get a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_devices: Option<ContainerDevices>,
 }
 
 /// A discovery handler and its settings.

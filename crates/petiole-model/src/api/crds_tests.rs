@@ -150,6 +150,7 @@ fn akris_lacks_our_fields() {
         missing(&configuration(), &akris),
         [
             "subresource status",
+            "spec.containerDevices",
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
             "spec.maxInstances",

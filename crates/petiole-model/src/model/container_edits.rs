@@ -1,5 +1,7 @@
 //! Computes what a container gets with its devices: environment, mounts, device nodes, CDI devices.
 use super::{
+    container_devices::ContainerDevices,
+    container_nodes::{ContainerNodes, NamedDevice, NodesRefused, container_nodes},
     device::{Device, DeviceNode, Mount},
     slot::SlotId,
 };
@@ -33,15 +35,28 @@ pub struct ContainerEdits {
 }
 
 impl ContainerEdits {
-    /// Computes the edits for these devices. Every property appears twice: as `KEY_<DIGEST>` with its device's value,
-    /// and as `KEY` with the first device's value. Of mounts and device nodes with one container path the first stays.
-    pub fn of(devices: &[Given<'_>]) -> Self {
+    /// Computes the edits for these devices of one Configuration, and its wishes. Every property appears twice: as
+    /// `KEY_<DIGEST>` with its device's value, and as `KEY` with the first device's value. Of mounts with one container path
+    /// the first stays, and without wishes also of device nodes.
+    pub fn of(
+        devices: &[Given<'_>],
+        wish: Option<&ContainerDevices>,
+    ) -> Result<Self, NodesRefused> {
+        let nodes = match wish {
+            Some(wish) => {
+                let named: Vec<_> = devices.iter().map(Given::named).collect();
+                container_nodes(&named, wish)?
+            }
+            None => first_of_each_path(devices),
+        };
         let mut edits = Self {
             env: slots(devices),
-            ..Self::default()
+            mounts: vec![],
+            device_nodes: nodes.device_nodes,
+            cdi_devices: nodes.cdi_devices,
         };
         let mut suffixed = BTreeMap::new();
-        let (mut paths, mut nodes, mut cdi) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut paths, mut cdi) = (BTreeSet::new(), BTreeSet::new());
         for given in devices {
             for (key, value) in environment(&given.device.properties, given.broker_properties) {
                 let key = without_digest(key.clone());
@@ -62,13 +77,6 @@ impl ContainerEdits {
                     .filter(|m| paths.insert(m.container_path.as_str()))
                     .cloned(),
             );
-            edits.device_nodes.extend(
-                device
-                    .device_nodes
-                    .iter()
-                    .filter(|n| nodes.insert(n.container_path.as_str()))
-                    .cloned(),
-            );
             edits.cdi_devices.extend(
                 device
                     .cdi_devices
@@ -78,7 +86,26 @@ impl ContainerEdits {
             );
         }
         edits.env.extend(suffixed);
-        edits
+        Ok(edits)
+    }
+}
+
+impl<'a> Given<'a> {
+    fn named(&self) -> NamedDevice<'a> {
+        NamedDevice {
+            instance: &self.slot.instance,
+            device: self.device,
+        }
+    }
+}
+
+fn first_of_each_path(devices: &[Given<'_>]) -> ContainerNodes {
+    let mut paths = BTreeSet::new();
+    let nodes = devices.iter().flat_map(|given| &given.device.device_nodes);
+    let first = nodes.filter(|node| paths.insert(node.container_path.as_str()));
+    ContainerNodes {
+        device_nodes: first.cloned().collect(),
+        cdi_devices: vec![],
     }
 }
 
@@ -145,6 +172,10 @@ fn is_scoped_address(value: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn edits(devices: &[Given<'_>]) -> ContainerEdits {
+        ContainerEdits::of(devices, None).unwrap()
+    }
+
     fn camera(id: &str, url: &str) -> Device {
         let mut device = Device::new(id);
         device.properties.insert("URL".to_owned(), url.to_owned());
@@ -168,7 +199,7 @@ mod tests {
             device,
             broker_properties: &more,
         };
-        let edits = ContainerEdits::of(&[given(0, "aaaaaa", &a), given(1, "bbbbbb", &b)]);
+        let edits = edits(&[given(0, "aaaaaa", &a), given(1, "bbbbbb", &b)]);
         let env: Vec<_> = edits.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(
             env,
@@ -200,7 +231,7 @@ mod tests {
             ("URL_3B429G".to_owned(), value()),
         ]);
         let more = BTreeMap::from([("URL_C0FFEE".to_owned(), value())]);
-        let edits = ContainerEdits::of(&[Given {
+        let edits = edits(&[Given {
             digest: "aaaaaa",
             slot: &SlotId::new("cam-aaaaaa", 0),
             device: &forger,
@@ -233,7 +264,7 @@ mod tests {
     fn the_configuration_wins_over_the_device() {
         let device = camera("a", "rtsp://a");
         let more = BTreeMap::from([("URL".to_owned(), "rtsp://proxy".to_owned())]);
-        let edits = ContainerEdits::of(&[Given {
+        let edits = edits(&[Given {
             digest: "aaaaaa",
             slot: &SlotId::new("cam-aaaaaa", 0),
             device: &device,

@@ -114,6 +114,9 @@ pub struct DeviceNode {
     pub host_path: String,
     /// Any combination of `r`, `w` and `m` (mknod).
     pub permissions: String,
+    /// The links that udev made for it, which are further paths of it in a container if its Configuration wishes so. They are no
+    /// part of [`Device::connection_digest`].
+    pub links: Vec<String>,
 }
 
 /// The nodes that see one device. The scope determines how its identity is formed.

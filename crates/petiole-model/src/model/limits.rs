@@ -113,6 +113,15 @@ pub const PROBLEM_MESSAGE_MAX: usize = 1024;
 /// The longest pin of a device, in characters: a host and eight networks. Four characters represent one byte of a
 /// host's name. Beyond it: the device has no pin.
 pub const PIN_MAX: usize = 1536;
+/// The longest `containerDevices.path`, and the longest link of a device node, in characters. Beyond it: the API server
+/// refuses the object, and agents do not use it (`BadSpec`); a link of `udev` is left out, and with one an external
+/// handler's device (`DiscoveryIncomplete`).
+pub const CONTAINER_PATH_MAX: usize = 255;
+/// The most links of one device node. Beyond it: containers get the first ones of `udev`, and an external handler's device is
+/// left out (`DiscoveryIncomplete`).
+pub const NODE_LINKS_MAX: usize = 32;
+/// The largest CDI file that an agent writes, in bytes: it describes one device. Beyond it: the container is refused.
+pub const CDI_FILE_BYTES_MAX: usize = 256 * 1024;
 /// The longest single word, such as a condition's type or reason, in characters. Beyond it: the API server refuses
 /// the write.
 pub const WORD_MAX: usize = 128;

@@ -1,7 +1,9 @@
 //! Defines the plain values of the project and the rules between them. Pure: no I/O, no clock, no async.
 pub mod age;
 pub mod budget;
+pub mod container_devices;
 pub mod container_edits;
+pub mod container_nodes;
 pub mod device;
 pub mod division;
 pub mod hidden;

@@ -4,6 +4,7 @@ use crate::{
     agent::values::{Accepted, Refused},
     api::{configuration::DiscoveryHandlerInfo, reason::Reason},
     model::{
+        container_devices::ContainerRules,
         device::Scope,
         resource_name::{ResourceName, ResourcePrefixes},
         variables::Variables,
@@ -11,6 +12,8 @@ use crate::{
     store::manifest,
 };
 use std::sync::LazyLock;
+
+static NO_WISHES: LazyLock<ContainerRules> = LazyLock::new(ContainerRules::default);
 
 fn configurations(texts: &[&str]) -> Configurations {
     let mut all = Configurations {
@@ -56,6 +59,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         scope_of: &known,
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
+        containers: &NO_WISHES,
         variables: &NO_VARIABLES,
         sources: None,
     }

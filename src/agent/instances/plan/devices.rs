@@ -10,6 +10,7 @@ use crate::{
     model::{
         budget::{Turn, text_bytes},
         container_edits::{stored, stored_copy},
+        container_nodes::connection_digest,
         device::{Device, DeviceId, Scope},
         instance_name::{InstanceKey, InstanceName},
         limits,
@@ -65,9 +66,10 @@ impl PlanOfOne<'_> {
     }
 
     fn seen_device(&self, device: &Device) -> SeenDevice {
+        let wish = self.accepted.configuration.spec.container_devices.as_ref();
         SeenDevice {
             id: Some(device.id.to_string()),
-            connection: Some(device.connection_digest()),
+            connection: Some(connection_digest(device, wish)),
             flapping: self.flapping(&device.id),
             ..SeenDevice::default()
         }

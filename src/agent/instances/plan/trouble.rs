@@ -1,14 +1,19 @@
 //! The troubles of a device that its Instance reports, and those of handlers that their Configuration reports. Pure.
 use super::{PlanOfOne, devices::cut};
 use crate::{
+    agent::values::AcceptedConfiguration,
     api::{configuration::Problem, instance::Instance, names, reason::Reason},
     discovery::session::DiscoveryState,
     model::{
+        container_devices::ContainerDevices,
+        container_nodes::{NamedDevice, container_nodes},
         device::{Device, DeviceId, HandlerTrouble},
-        instance_name::InstanceKey,
+        instance_name::{InstanceKey, InstanceName},
         pin::Pin,
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
+use std::sync::Arc;
 
 /// The most troubles of one handler's endpoints that are reported.
 const TROUBLES_TOLD: usize = 4;
@@ -23,6 +28,43 @@ pub(super) fn of_handlers(discovery: Option<&DiscoveryState>) -> impl Iterator<I
         };
         Problem::new(reason, trouble.message())
     })
+}
+
+/// Returns what a Configuration says of devices that no container can have as it wishes, not even alone. Claims of them are
+/// refused.
+pub(super) fn of_device_nodes(
+    key: &ConfigurationKey,
+    accepted: &AcceptedConfiguration,
+    discovery: Option<&DiscoveryState>,
+    node: &NodeName,
+) -> Option<Problem> {
+    let wish = accepted.configuration.spec.container_devices.as_ref()?;
+    let devices = discovery?.set.devices.values().map(Arc::as_ref);
+    let name_of = |id: &DeviceId| {
+        let [name, _] = InstanceName::candidates(&key.name, id, accepted.scope, node);
+        name
+    };
+    impossible(devices, wish, name_of)
+}
+
+fn impossible<'a>(
+    devices: impl Iterator<Item = &'a Device>,
+    wish: &ContainerDevices,
+    name_of: impl Fn(&DeviceId) -> InstanceName,
+) -> Option<Problem> {
+    let mut refused = devices.filter_map(|device| {
+        let instance = &name_of(&device.id);
+        container_nodes(&[NamedDevice { instance, device }], wish).err()
+    });
+    let first = refused.next()?;
+    let more = match refused.count() {
+        0 => String::new(),
+        more => format!("; and {more} more devices"),
+    };
+    Some(Problem::new(
+        Reason::AllocateRefused,
+        format!("no container can get a device: {first}{more}"),
+    ))
 }
 
 impl PlanOfOne<'_> {
@@ -53,6 +95,47 @@ impl PlanOfOne<'_> {
         match is_left || instance.spec.names_node(self.world.node) {
             true => self.miss_pinned(key, instance, message),
             false => self.watch_on(key, instance),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::device::DeviceNode;
+
+    fn camera(id: &str, nodes: &[&str]) -> Device {
+        let mut device = Device::new(id);
+        device.device_nodes = (nodes.iter())
+            .map(|path| DeviceNode {
+                container_path: (*path).to_owned(),
+                host_path: (*path).to_owned(),
+                permissions: "rw".to_owned(),
+                links: vec![],
+            })
+            .collect();
+        device
+    }
+
+    #[test]
+    fn devices_that_no_container_can_have_are_told_before_one_asks() {
+        let one = camera("one", &["/dev/video0"]);
+        let two = camera("two", &["/dev/video2", "/dev/video3"]);
+        let three = camera("three", &[]);
+        let told = |devices: &[&Device], path: &str| {
+            let wish = ContainerDevices {
+                path: Some(path.to_owned()),
+                ..ContainerDevices::default()
+            };
+            let name_of = |id: &DeviceId| InstanceName::new(format!("cam-{id}"));
+            impossible(devices.iter().copied(), &wish, name_of)
+        };
+        assert_eq!(told(&[&one], "/dev/cam"), None);
+        assert_eq!(told(&[&one, &two], "/dev/cams/"), None);
+        let problem = told(&[&one, &two, &three], "/dev/cam").unwrap();
+        assert_eq!(problem.reason, Reason::AllocateRefused.as_str());
+        for part in ["Instance cam-two", "with a slash", "; and 1 more devices"] {
+            assert!(problem.message.contains(part), "{problem:?}");
         }
     }
 }

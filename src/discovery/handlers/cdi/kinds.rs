@@ -1,5 +1,6 @@
 //! The kinds of CDI device that Configurations may offer. Pure.
 use super::spec::Kind;
+use crate::model::container_nodes::CDI_KIND;
 use std::{collections::BTreeSet, str::FromStr};
 
 /// The entry that allows every kind, on the command line.
@@ -40,6 +41,11 @@ impl FromIterator<AllowedKind> for Kinds {
 impl Kinds {
     /// Returns an error with the reason if devices of this kind are not offered.
     pub(super) fn check(&self, kind: &Kind) -> Result<(), String> {
+        if kind.to_string().eq_ignore_ascii_case(CDI_KIND) {
+            return Err(format!(
+                "`kind: {kind}`: agents write the files of this kind for containers that hold a slot of the device; it is never offered. Ask for the resource of the device's own Configuration"
+            ));
+        }
         let Self::Only(kinds) = self else {
             return Ok(());
         };
@@ -85,6 +91,15 @@ mod tests {
         assert!(refused.contains("`kind: nvidia.com/gpu`"), "{refused}");
         assert!(refused.contains("no kind is."), "{refused}");
         assert!(refused.contains("--cdi-kinds"), "{refused}");
+    }
+
+    #[test]
+    fn the_kind_that_agents_write_is_never_offered() {
+        let own = CDI_KIND.parse().unwrap();
+        for allowed in [&["*"][..], &[CDI_KIND], &[]] {
+            let refused = kinds(allowed).check(&own).unwrap_err();
+            assert!(refused.contains("never offered"), "{allowed:?}: {refused}");
+        }
     }
 
     #[test]

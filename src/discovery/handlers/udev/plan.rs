@@ -5,7 +5,11 @@ use super::{
     record::{Chain, is_at_or_below, parents},
     subsystems::Subsystems,
 };
-use crate::model::device::{Device, DeviceNode, DeviceSet};
+use crate::model::{
+    container_devices::is_below_dev,
+    device::{Device, DeviceNode, DeviceSet},
+    limits,
+};
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
@@ -191,9 +195,12 @@ fn device(id: String, group: &[&Chain], nodes: &[Node<'_>], details: &Details) -
         if let Some(link) = links.iter().find(is_name) {
             (device.properties).insert(format!("{DEVLINK}{suffix}"), format!("/dev/{link}"));
         }
-        device
-            .device_nodes
-            .push(node_of(&node.path, &details.permissions));
+        let links = links.iter().map(|link| format!("/dev/{link}"));
+        let links = links.filter(|link| is_below_dev(link) && *link != node.path);
+        device.device_nodes.push(DeviceNode {
+            links: links.take(limits::NODE_LINKS_MAX).collect(),
+            ..node_of(&node.path, &details.permissions)
+        });
     }
     let pci = pci_address(top);
     if let (Some(resource), Some(address)) = (&details.resource, pci) {
@@ -224,6 +231,7 @@ fn node_of(path: &str, permissions: &str) -> DeviceNode {
         container_path: path.to_owned(),
         host_path: path.to_owned(),
         permissions: permissions.to_owned(),
+        links: vec![],
     }
 }
 

@@ -71,6 +71,13 @@ fn each_serial_adapter_of_a_hub_is_a_device_with_its_node_and_what_udev_knows_of
     let first = &found[0];
     assert_eq!(nodes(first), ["/dev/ttyUSB1"]);
     assert_eq!(first.device_nodes[0].permissions, "rwm");
+    assert_eq!(
+        first.device_nodes[0].links,
+        [
+            "/dev/serial/by-id/usb-FTDI_A1-if00",
+            "/dev/serial/by-path/pci-1"
+        ]
+    );
     let properties: Vec<String> = first
         .properties
         .iter()
