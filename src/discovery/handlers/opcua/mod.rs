@@ -9,7 +9,10 @@ mod ask;
 mod details;
 mod device;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns},
+    bytes::Bytes,
+};
 use crate::model::{
     device::{DeviceSet, Scope},
     limits::cut,
@@ -19,10 +22,7 @@ use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
 use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 use tokio::{
@@ -72,10 +72,7 @@ impl DiscoveryHandler for Opcua {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
-            bytes: Bytes {
-                all: self.bytes.clone(),
-                own: 0,
-            },
+            bytes: Bytes::new(self.bytes.clone()),
         }))
     }
 }
@@ -85,29 +82,6 @@ struct OpcuaDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: Bytes,
-}
-
-/// The bytes that a discovery keeps, among those of all.
-struct Bytes {
-    all: Arc<AtomicUsize>,
-    own: usize,
-}
-
-impl Bytes {
-    /// Takes over the bytes of this discovery. Returns those of the others.
-    fn set(&mut self, own: usize) -> usize {
-        self.all.fetch_add(own, Ordering::Relaxed);
-        let all = self.all.fetch_sub(self.own, Ordering::Relaxed);
-        let others = all.saturating_sub(self.own + own);
-        self.own = own;
-        others
-    }
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        self.set(0);
-    }
 }
 
 impl Discovery for OpcuaDiscovery {
