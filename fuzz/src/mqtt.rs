@@ -61,7 +61,11 @@ pub fn run(input: &[u8]) {
             let found = directory.device(&id);
             let facts = found.iter().flat_map(|found| found.facts.iter());
             for (name, value) in facts {
-                assert!(!name.is_empty() && value.len() <= FACT_MAX && !value.contains(char::is_control));
+                assert!(
+                    !name.is_empty()
+                        && value.len() <= FACT_MAX
+                        && !value.contains(char::is_control)
+                );
             }
         }
         assert!(!directory.has_changes());

@@ -185,7 +185,10 @@ impl Directory {
         // The broker may publish the death of an earlier session after the birth of the next one. The numbers go round, and
         // pysparkplug gives a death that it publishes itself the number of its next session.
         let age = |born: u64| Some(born.wrapping_sub(stated.session?) & 0xFF);
-        if born.and_then(age).is_some_and(|age| (1..128).contains(&age)) {
+        if born
+            .and_then(age)
+            .is_some_and(|age| (1..128).contains(&age))
+        {
             return Ok(());
         }
         self.remove(&id);
