@@ -37,10 +37,12 @@ pub(crate) struct State {
 }
 
 impl Availability {
-    pub(crate) const ALWAYS: fn() -> Self = || Self {
-        mode: Mode::Latest,
-        watches: [].into(),
-    };
+    pub(crate) fn always() -> Self {
+        Self {
+            mode: Mode::Latest,
+            watches: [].into(),
+        }
+    }
 
     /// What has said nothing yet is not available, as in Home Assistant.
     pub(crate) fn holds(&self, states: &BTreeMap<Arc<str>, State>) -> bool {

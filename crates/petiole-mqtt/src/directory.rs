@@ -308,7 +308,7 @@ impl Source {
         Self {
             device,
             facts,
-            availability: Availability::ALWAYS(),
+            availability: Availability::always(),
             session: None,
         }
     }

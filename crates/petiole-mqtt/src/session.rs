@@ -162,11 +162,6 @@ impl Session {
         self.failed(Reason::HungUp)
     }
 
-    /// Returns the last packet of a session: the broker then publishes no last will.
-    pub fn farewell() -> Vec<u8> {
-        packet::packet(packet::DISCONNECT, &[])
-    }
-
     /// Returns what the session is doing.
     pub fn step(&self) -> Step {
         self.asked.as_ref().map_or(Step::Listen, |asked| asked.step)

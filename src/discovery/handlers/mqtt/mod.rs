@@ -113,7 +113,7 @@ impl MqttDiscovery {
             // Every broker takes 23 letters and digits.
             client_id: format!("petiole{}", &digest_32(&client)[..16]),
             user: self.credentials.user.clone(),
-            password: self.credentials.password.clone(),
+            password: (*self.credentials.password).clone(),
         };
         let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {

@@ -101,10 +101,10 @@ impl<'a> Talk<'a> {
         found: &watch::Sender<DeviceSet>,
     ) -> Ended {
         match connection::connect(&self.details.broker, credentials).await {
-            Ok(stream) => match self.listen(stream, login, found).await {
-                Ok(never) => match never {},
-                Err(ended) => ended,
-            },
+            Ok(stream) => {
+                let Err(ended) = self.listen(stream, login, found).await;
+                ended
+            }
             Err(why) => Ended::because(why),
         }
     }
