@@ -17,6 +17,8 @@ HOME_ASSISTANT = f"{FOLDER}/home-assistant/bin/python"
 SPARKPLUG = f"{FOLDER}/sparkplug/bin/python"
 WORK = tempfile.mkdtemp()
 SECRET = "hunter2-of-the-judge"
+# Sets of devices that follow each other sooner are published together.
+CALM = 0.5
 counts = {True: 0, False: 0}
 said_by_us = []
 
@@ -132,8 +134,10 @@ def kinds(name, broker, port, version):
     with discover(url, topics, version) as listening, Process(HOME_ASSISTANT, f"{HERE}/publish_topic.py", str(port)) as lamp:
         found = listening.line("^new .*lamp.*MQTT_NAME=lamp", 15)
         check(f"{name}: a topic is a device", found, listening.text() + lamp.text())
+        time.sleep(CALM)
+        begin = time.monotonic()
         lamp.kill()
-        gone(f"{name}: its last will", "zigbee2mqtt/lamp/availability", listening, time.monotonic())
+        gone(f"{name}: its last will", "zigbee2mqtt/lamp/availability", listening, begin)
     with discover(url, "{homeAssistant: {}}", version) as listening, Process(
         HOME_ASSISTANT, f"{HERE}/publish_home_assistant.py", str(port)
     ) as porch:
@@ -142,11 +146,13 @@ def kinds(name, broker, port, version):
         porch.tell("online")
         found = listening.line("^new .*porch-1.*MQTT_MANUFACTURER=Acme.*MQTT_NAME=Porch", 15)
         check(f"{name}: a device of ha-mqtt-discoverable is found", found, listening.text() + porch.text())
+        time.sleep(CALM)
         begin = time.monotonic()
         porch.tell("offline")
         gone(f"{name}: that it is offline", "porch-1", listening, begin)
         porch.tell("online")
         check(f"{name}: it is back", listening.line("^new .*porch-1", 10, begin), listening.text())
+        time.sleep(CALM)
         begin = time.monotonic()
         porch.tell("gone")
         gone(f"{name}: that its message is gone", "porch-1", listening, begin)
@@ -155,8 +161,10 @@ def kinds(name, broker, port, version):
         with Process(SPARKPLUG, f"{HERE}/publish_sparkplug.py", str(port)) as gate:
             found = listening.line("^new .*spBv1.0/plant/gate/press.*MQTT_MODEL=P4", 15)
             check(f"{name}: a device of pysparkplug is found", found, listening.text() + gate.text())
+            time.sleep(CALM)
+            begin = time.monotonic()
             gate.kill()
-            gone(f"{name}: the death of its edge node", "spBv1.0/plant/gate/press", listening, time.monotonic())
+            gone(f"{name}: the death of its edge node", "spBv1.0/plant/gate/press", listening, begin)
 
 
 def restart(name, start, port):
@@ -198,26 +206,36 @@ def publish(port, messages):
 
 
 def many(name, port, count=10_000):
+    """Retained messages of many devices: topics of a pattern, and discovery messages with a topic of availability each."""
     def config(n):
         device = {"ids": [f"device-{n:05}"], "name": f"Sensor {n}", "mf": "Acme", "mdl": "Climate 2", "sw": "1.0.7"}
         return {"uniq_id": f"{n}-t", "stat_t": f"many/{n:05}", "avty_t": f"many/{n:05}/lwt", "dev": device}
 
     publish(port, [(f"many/{n:05}/lwt", b"online") for n in range(count)])
+    all_are_found(f"{name}, topics", port, '{topics: {pattern: "many/{name}/lwt"}}', count)
+    if name == "aedes":
+        # It looks at all retained messages for each subscription: ten thousand of these take it more than a minute.
+        return
     publish(port, [(f"homeassistant/sensor/{n:05}/config", json.dumps(config(n)).encode()) for n in range(count)])
     publish(port, [(f"homeassistant/sensor/large{n}/config", b" " * 70_000) for n in range(3)])
+    all_are_found(f"{name}, discovery messages", port, "{homeAssistant: {}}", count)
+
+
+def all_are_found(name, port, devices, count):
+    with discover(f"mqtt://127.0.0.1:{port}", '{topics: {pattern: "none/{name}"}}') as idle:
+        time.sleep(2)
+        base = memory(idle, "VmRSS")
     begin = time.monotonic()
-    with discover(f"mqtt://127.0.0.1:{port}", "{homeAssistant: {}}") as listening:
-        base = None
-        while time.monotonic() < begin + 30:
-            seen = sum(line.startswith("new ") for _, line in listening.lines)
-            base = base or memory(listening, "VmRSS")
-            if seen >= count:
-                break
+    with discover(f"mqtt://127.0.0.1:{port}", devices) as listening:
+        seen = 0
+        while seen < count and time.monotonic() < begin + 30:
             time.sleep(0.05)
+            seen = sum(line.startswith("new ") for _, line in list(listening.lines))
         last = max((at for at, line in listening.lines if line.startswith("new ")), default=begin)
         time.sleep(2)
-        numbers = f"{seen} in {last - begin:.1f} s, {memory(listening, 'VmRSS')} MB now, {memory(listening, 'VmHWM')} MB at most, {base} MB at its start"
-        check(f"{name}: {count} retained devices: {numbers}", seen == count and last - begin < 5, numbers)
+        most = memory(listening, "VmHWM")
+        numbers = f"{seen} in {last - begin:.1f} s, {most} MB at most, {base} MB without any device"
+        check(f"{name}: {count} retained devices: {numbers}", seen == count and last - begin < 5 and most - base <= 30, listening.text()[-400:])
 
 
 def memory(process, what):

@@ -11,7 +11,7 @@ use crate::model::{
 };
 use petiole_mqtt::{
     Directory, Event, Failure, Found, Login, Session,
-    limits::{ANSWER_WITHIN, BYTES_MAX, DEVICES_MAX, PAYLOAD_MAX},
+    limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
 };
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use tokio::{
 use tracing::warn;
 
 /// The most bytes of what is kept of the messages of all Configurations. Beyond it: further messages are left out, and that is said.
-const ALL_BYTES_MAX: usize = 4 * BYTES_MAX;
+const ALL_BYTES_MAX: usize = 48 << 20;
 /// The longest text about a broker in a problem, in bytes. Beyond it: the end is cut off.
 pub(super) const PROBLEM_MAX: usize = 500;
 const READ_BYTES: usize = 64 << 10;
