@@ -49,10 +49,9 @@ pub(super) struct Ended {
 
 impl Ended {
     fn because(why: String) -> Self {
-        let is_of_protocol = false;
         Self {
             why,
-            is_of_protocol,
+            is_of_protocol: false,
         }
     }
 }
@@ -256,10 +255,12 @@ impl Look {
 }
 
 fn broken(session: &Session, e: &io::Error) -> Ended {
-    Ended::because(format!(
-        "the connection broke at {} ({e}): look at the log of the broker",
-        session.step()
-    ))
+    let failure = session.hung_up();
+    let (step, remedy) = (failure.step, failure.remedy());
+    Ended {
+        why: format!("the connection broke at {step} ({e}): {remedy}"),
+        is_of_protocol: failure.is_of_protocol(),
+    }
 }
 
 /// Returns the device of what was found.
