@@ -110,7 +110,7 @@ impl Failure {
     pub fn is_of_protocol(&self) -> bool {
         let is_old = matches!(
             self.reason,
-            Reason::Refused(Code::OLD_PROTOCOL | Code(0x80 | 0x81 | 0x82), _) | Reason::HungUp
+            Reason::Refused(Code::OLD_PROTOCOL | Code(0x80..=0x82), _) | Reason::HungUp
         );
         self.step == Step::Connect && is_old
     }

@@ -92,9 +92,9 @@ fn plain(value: &Value) -> Option<String> {
 
 /// Returns the first identifier in the order of the alphabet, or the first connection, such as `mac=00:11:22:aa:bb:cc`.
 fn identity(device: &Object) -> Option<String> {
-    let all = |value: &Value| match value {
-        Value::Array(values) => values.iter().filter_map(plain).min(),
-        one => plain(one),
+    let all = |value: &Value| match value.as_array() {
+        Some(values) => values.iter().filter_map(plain).min(),
+        None => plain(value),
     };
     let identifier = field(device, "identifiers", "ids").and_then(all);
     identifier.or_else(|| {

@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
                     found.packet_max = usize::try_from(size).ok();
                 }
                 0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28 | 0x29 | 0x2A => drop(reader.byte()?),
-                0x21 | 0x22 | 0x23 => drop(reader.u16()?),
+                0x21..=0x23 => drop(reader.u16()?),
                 0x02 | 0x11 | 0x18 => drop(reader.bytes(4)?),
                 0x0B => drop(reader.number()?),
                 0x26 => {

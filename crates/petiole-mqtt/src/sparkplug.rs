@@ -92,7 +92,7 @@ struct Metric {
 }
 
 /// What a payload says: the number of the session, and the facts about the sender.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stated {
     pub(crate) session: Option<u64>,
     pub(crate) facts: Facts,
@@ -107,8 +107,10 @@ pub(crate) fn payload(said: &Said<'_>, payload: &[u8]) -> Result<Stated, &'stati
             .iter()
             .find(|m| m.name.as_deref() == Some(name))
     };
-    let mut stated = Stated::default();
-    stated.session = find(SESSION).and_then(|m| m.long.or(m.int.map(u64::from)));
+    let mut stated = Stated {
+        session: find(SESSION).and_then(|m| m.long.or(m.int.map(u64::from))),
+        facts: Facts::default(),
+    };
     stated.facts.add("NAME", said.device.or(Some(said.node)));
     for (fact, metric) in [
         ("MANUFACTURER", "Properties/Hardware Make"),
