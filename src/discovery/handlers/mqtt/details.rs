@@ -2,7 +2,7 @@
 use super::super::fields::{self, Fields, Handler, scalar};
 use crate::{discovery::DetailsError, model::device::Scope};
 use petiole_mqtt::{Pattern, Protocol, Rule, Topics, limits::TOPIC_MAX};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::fmt;
 
 /// The name of this handler in messages, and an example.
@@ -113,11 +113,6 @@ fn rule(value: Option<Value>) -> Result<Rule, String> {
         return Err(format!(
             "`devices` must have one of {KEYS}: `devices: {{homeAssistant: {{}}}}`"
         ));
-    };
-    // `homeAssistant:` has no settings, as `homeAssistant: {}` has none.
-    let settings = match settings {
-        Value::Null => Value::Object(Map::new()),
-        settings => settings,
     };
     match key.as_str() {
         "topics" => topics(settings).map(Rule::Topics),
