@@ -12,8 +12,9 @@ use std::{
 pub const PAYLOAD_MAX: usize = 64 << 10;
 /// The most subscriptions that wait for their turn. Beyond it: the topic is not subscribed to, and that is said.
 pub const WAITING_MAX: usize = 40_000;
-/// The filters of one SUBSCRIBE, and their bytes. The next one follows when the broker has answered.
-const FILTERS_AT_ONCE: usize = 64;
+/// The filters of one SUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
+/// of a delayed acknowledgement of TCP.
+const FILTERS_AT_ONCE: usize = 256;
 const FILTER_BYTES_AT_ONCE: usize = 16 << 10;
 /// The time without a packet of ours after which we ask for a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);

@@ -158,7 +158,7 @@ fn section_3_8_subscriptions_follow_each_other_and_a_refused_one_is_named() {
     assert!(!session.is_settled());
     assert_eq!(
         session.turn(NOW).unwrap().send,
-        b"\x82\x09\x00\x02\x00\x04t/64\x00"
+        b"\x82\x0a\x00\x02\x00\x05t/256\x00"
     );
     heard(&mut session, b"\x90\x03\x00\x02\x00").unwrap();
     assert!(session.is_settled());
