@@ -2,8 +2,8 @@
 //! in parts of the size of the second byte.
 use crate::bytes::Reader;
 use petiole_mqtt::{
-    Directory, Event, Login, Protocol, Rule, Session, Topics,
-    limits::{BYTES_MAX, FACT_MAX, PAYLOAD_MAX, TOPIC_MAX},
+    Directory, Event, Login, Protocol, Rule, Session, Topics, is_topic,
+    limits::{BYTES_MAX, FACT_MAX, ID_MAX, PAYLOAD_MAX},
 };
 use std::time::Duration;
 
@@ -52,12 +52,12 @@ pub fn run(input: &[u8]) {
             return;
         }
         for topic in topics {
-            assert!(topic.len() <= TOPIC_MAX && !topic.contains(['+', '#', '\0']));
+            assert!(is_topic(&topic));
             session.subscribe(topic);
         }
         assert!(directory.bytes() <= BYTES_MAX);
         for id in directory.take_changes() {
-            assert!(id.len() <= 3 * TOPIC_MAX);
+            assert!(id.len() <= ID_MAX && !id.contains(char::is_control));
             let found = directory.device(&id);
             let facts = found.iter().flat_map(|found| found.facts.iter());
             for (name, value) in facts {

@@ -97,6 +97,32 @@ async fn a_broker_of_3_1_1_is_listened_to_and_its_end_is_that_of_its_devices_unt
 }
 
 #[tokio::test]
+async fn a_problem_that_is_over_goes_also_if_nothing_is_heard() {
+    let broker = Broker::start().await;
+    let mut running = broker.discovery(&BTreeMap::new());
+    drop(broker.accept(WELCOME_5).await);
+    running.until("down", |set| !set.problems.is_empty()).await;
+    let (mut socket, _) = broker.accept(WELCOME_5).await;
+    packet(&mut socket).await;
+    socket.write_all(b"\x90\x04\x00\x01\x00\x00").await.unwrap();
+    running.until("over", |set| set.problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn after_a_fall_back_a_refused_connect_begins_with_version_5_again() {
+    let broker = Broker::start().await;
+    let _running = broker.discovery(&BTreeMap::new());
+    for (version, answer) in [
+        (5, b"\x20\x02\x00\x01"),
+        (4, b"\x20\x02\x00\x05"),
+        (5, b"\x20\x02\x00\x01"),
+    ] {
+        let (_refused, connect) = broker.accept(answer).await;
+        assert_eq!(connect[8], version);
+    }
+}
+
+#[tokio::test]
 async fn a_user_and_a_password_are_sent_to_the_broker_and_are_in_no_problem() {
     let broker = Broker::start().await;
     let properties = [("user", "petiole"), ("password", "hunter2")];

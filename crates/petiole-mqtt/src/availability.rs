@@ -30,7 +30,7 @@ pub(crate) struct Watch {
 }
 
 /// What a watched topic has said last, and when in the order of all of them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) said: Option<Box<str>>,
     pub(crate) turn: u64,

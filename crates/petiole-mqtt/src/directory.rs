@@ -1,26 +1,27 @@
 //! Keeps the devices that messages tell of, and when they are available. Bounded, whatever is sent. Pure.
 use crate::{
-    availability::{Availability, State, said},
+    availability::{Availability, State, Watch, said},
     facts::Facts,
     homeassistant,
     rule::Rule,
     sparkplug::{self, Kind, Said},
-    topic::TOPIC_MAX,
+    topic::{is_id, is_topic},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     ops::Bound,
     sync::Arc,
 };
 
 /// The most devices of a Configuration. Beyond it: further ones are left out, and that is said.
 pub const DEVICES_MAX: usize = 10_000;
-/// The most bytes of what is kept of the messages of a Configuration. Beyond it: further messages are left out, and that is said.
-pub const BYTES_MAX: usize = 12 << 20;
+/// The most bytes of what is kept of the messages of a Configuration. Beyond it: devices that come later are left out, and that is said.
+pub const BYTES_MAX: usize = 8 << 20;
 /// The bytes that a message costs besides its texts.
 const OVERHEAD: usize = 256;
 
 /// A message that tells of a device.
+#[derive(PartialEq, Eq)]
 struct Source {
     device: Arc<str>,
     facts: Facts,
@@ -58,7 +59,7 @@ pub struct Directory {
     /// Something else than devices has changed.
     has_news: bool,
     unusable: usize,
-    last_unusable: Option<String>,
+    first_unusable: Option<String>,
 }
 
 type Link = (Arc<str>, Arc<str>);
@@ -81,7 +82,7 @@ impl Directory {
             leaves_out: false,
             has_news: false,
             unusable: 0,
-            last_unusable: None,
+            first_unusable: None,
         }
     }
 
@@ -90,10 +91,11 @@ impl Directory {
         self.rule.filters()
     }
 
-    /// Takes over a message. Returns the topics that say whether its device is available: they are to be subscribed to, again too,
-    /// because the broker then repeats what it has retained.
+    /// Takes over a message. Returns the topics that say from now on whether its device is available: they are to be subscribed to,
+    /// again too, because the broker then repeats what it has retained. A message that comes again returns none, so messages whose
+    /// topics of availability are each other do not go round for ever.
     pub fn hear(&mut self, topic: &str, payload: &[u8]) -> Vec<String> {
-        if topic.len() > TOPIC_MAX {
+        if !is_topic(topic) {
             return vec![];
         }
         if let Some(state) = self.states.get_mut(topic) {
@@ -107,30 +109,28 @@ impl Directory {
         }
         let rule = self.rule.clone();
         let heard = match &*rule {
-            Rule::Topics(topics) => {
-                match topics.says(topic, payload) {
-                    None => {}
-                    Some(Ok(facts)) => {
-                        let source = Source::of(topic.into(), facts);
-                        self.insert(topic.into(), source);
-                    }
-                    Some(Err(())) => self.remove(topic),
+            Rule::Topics(topics) => match topics.says(topic, payload) {
+                None => Ok(vec![]),
+                Some(Ok(facts)) => self.insert(topic.into(), Source::of(topic.into(), facts)),
+                Some(Err(())) => {
+                    self.remove(topic);
+                    Ok(vec![])
                 }
-                Ok(vec![])
-            }
+            },
             Rule::HomeAssistant { prefix } => match homeassistant::entity(prefix, topic) {
                 Some(entity) => self.hear_entity(topic, entity, payload),
                 None => Ok(vec![]),
             },
             Rule::Sparkplug { .. } => match sparkplug::topic(topic) {
-                Some(said) => self.hear_sparkplug(&said, payload).map(|()| vec![]),
+                Some(said) => self.hear_sparkplug(&said, payload),
                 None => Ok(vec![]),
             },
         };
         heard.unwrap_or_else(|why| {
             self.unusable += 1;
-            self.has_news = true;
-            self.last_unusable = Some(format!("{topic:?}: {why}"));
+            self.has_news |= self.unusable.is_power_of_two();
+            self.first_unusable
+                .get_or_insert_with(|| format!("{topic:?}: {why}"));
             vec![]
         })
     }
@@ -146,32 +146,27 @@ impl Directory {
             return Ok(vec![]);
         }
         let config = homeassistant::read(entity, payload)?;
-        let device = &config.device[..config.device.floor_char_boundary(TOPIC_MAX)];
-        let watches = &config.availability.watches;
-        let watches = watches
-            .iter()
-            .map(|watch| watch.topic.to_string())
-            .collect();
         let source = Source {
             availability: config.availability,
-            ..Source::of(device.into(), config.facts)
+            ..Source::of(config.device.into(), config.facts)
         };
-        match self.insert(topic.into(), source) {
-            true => Ok(watches),
-            false => Ok(vec![]),
-        }
+        self.insert(topic.into(), source)
     }
 
-    fn hear_sparkplug(&mut self, said: &Said<'_>, payload: &[u8]) -> Result<(), &'static str> {
+    fn hear_sparkplug(
+        &mut self,
+        said: &Said<'_>,
+        payload: &[u8],
+    ) -> Result<Vec<String>, &'static str> {
         let id = said.id(said.device);
         let known = self.sources.get(id.as_str());
         let (is_known, born) = (known.is_some(), known.and_then(|source| source.session));
         if said.kind == Kind::Data {
-            if !is_known {
-                let stated = sparkplug::payload(said, &[])?;
-                self.insert(id.as_str().into(), Source::of(id.into(), stated.facts));
+            if is_known {
+                return Ok(vec![]);
             }
-            return Ok(());
+            let stated = sparkplug::payload(said, &[])?;
+            return self.insert(id.as_str().into(), Source::of(id.into(), stated.facts));
         }
         let stated = sparkplug::payload(said, payload)?;
         if said.kind == Kind::Birth {
@@ -179,8 +174,7 @@ impl Directory {
                 session: stated.session,
                 ..Source::of(id.as_str().into(), stated.facts)
             };
-            self.insert(id.into(), source);
-            return Ok(());
+            return self.insert(id.into(), source);
         }
         // The broker may publish the death of an earlier session after the birth of the next one. The numbers go round, and
         // pysparkplug gives a death that it publishes itself the number of its next session.
@@ -189,7 +183,7 @@ impl Directory {
             .and_then(age)
             .is_some_and(|age| (1..128).contains(&age))
         {
-            return Ok(());
+            return Ok(vec![]);
         }
         self.remove(&id);
         if said.device.is_none() {
@@ -201,46 +195,74 @@ impl Directory {
             let devices: Vec<_> = devices.map(|(id, _)| id.clone()).collect();
             devices.iter().for_each(|id| self.remove(id));
         }
-        Ok(())
+        Ok(vec![])
     }
 
-    /// Takes over a source. Returns whether there is space for it.
-    fn insert(&mut self, id: Arc<str>, source: Source) -> bool {
-        let before = self.sources.get(&id).map_or(0, |source| source.bytes(&id));
-        let bytes = self.bytes - before + source.bytes(&id);
+    /// Takes over a source, if there is space for it; one that does not grow always has space. Returns the topics that nobody has
+    /// watched before.
+    fn insert(&mut self, id: Arc<str>, source: Source) -> Result<Vec<String>, &'static str> {
+        if !is_id(&source.device) {
+            return Err(
+                "the identity of its device is longer than 256 bytes, or has control characters",
+            );
+        }
+        let known = self.sources.get(&id);
+        if known == Some(&source) {
+            return Ok(vec![]);
+        }
+        let before = known.map_or(0, |known| known.bytes(&id));
+        let after = source.bytes(&id);
+        let is_too_much = after > before && self.bytes - before + after > self.limit;
         let is_new = !self.has(&source.device);
-        if bytes > self.limit || is_new && self.device_count >= DEVICES_MAX {
+        if is_too_much || is_new && self.device_count >= DEVICES_MAX {
             self.has_news |= !self.leaves_out;
             self.leaves_out = true;
-            return false;
+            return Ok(vec![]);
         }
-        self.remove(&id);
-        self.bytes += source.bytes(&id);
-        self.device_count += usize::from(!self.has(&source.device));
+        self.bytes += after;
+        self.device_count += usize::from(is_new);
         self.changed.insert(source.device.clone());
         self.devices.insert((source.device.clone(), id.clone()));
+        let mut unwatched = vec![];
         for watch in &source.availability.watches {
             self.watched.insert((watch.topic.clone(), id.clone()));
-            self.states.entry(watch.topic.clone()).or_default();
+            if let Entry::Vacant(state) = self.states.entry(watch.topic.clone()) {
+                state.insert(State::default());
+                unwatched.push(watch.topic.to_string());
+            }
         }
-        self.sources.insert(id, source);
-        true
+        if let Some(before) = self.sources.insert(id.clone(), source) {
+            self.release(&id, before);
+        }
+        Ok(unwatched)
     }
 
     fn remove(&mut self, id: &str) {
-        let Some((id, source)) = self.sources.remove_entry(id) else {
-            return;
-        };
-        self.bytes -= source.bytes(&id);
-        self.devices.remove(&(source.device.clone(), id.clone()));
-        self.device_count -= usize::from(!self.has(&source.device));
-        for watch in &source.availability.watches {
-            self.watched.remove(&(watch.topic.clone(), id.clone()));
-            if linked(&self.watched, &watch.topic).next().is_none() {
-                self.states.remove(&watch.topic);
+        if let Some((id, source)) = self.sources.remove_entry(id) {
+            self.release(&id, source);
+        }
+    }
+
+    /// Forgets what an earlier source had and the present one of its topic has not. So a state that both watch stays.
+    fn release(&mut self, id: &Arc<str>, before: Source) {
+        self.bytes -= before.bytes(id);
+        let now = self.sources.get(id);
+        if now.is_none_or(|now| now.device != before.device) {
+            self.devices.remove(&(before.device.clone(), id.clone()));
+            let is_gone = linked(&self.devices, &before.device).next().is_none();
+            self.device_count -= usize::from(is_gone);
+        }
+        let watches = now.map_or(&[][..], |now| &now.availability.watches);
+        for Watch { topic, .. } in &before.availability.watches {
+            if watches.iter().any(|watch| watch.topic == *topic) {
+                continue;
+            }
+            self.watched.remove(&(topic.clone(), id.clone()));
+            if linked(&self.watched, topic).next().is_none() {
+                self.states.remove(topic);
             }
         }
-        self.changed.insert(source.device);
+        self.changed.insert(before.device);
     }
 
     fn has(&self, device: &Arc<str>) -> bool {
@@ -268,14 +290,17 @@ impl Directory {
         self.has_news || !self.changed.is_empty() || !self.changed_states.is_empty()
     }
 
-    /// Returns a device, if it is available: one of its sources is.
+    /// Returns a device, if it is available: one of its sources is. A source that never says so counts only if all are such ones.
     pub fn device(&self, id: &Arc<str>) -> Option<Found<'_>> {
-        let sources = self
-            .sources_of(id)
-            .filter_map(|id| self.sources.get_key_value(id));
-        let mut sources = sources.peekable();
-        let (topic, first) = *sources.peek()?;
-        let is_there = sources.any(|(_, source)| source.availability.holds(&self.states));
+        let sources = || {
+            let ids = self.sources_of(id);
+            ids.filter_map(|id| self.sources.get_key_value(id))
+        };
+        let (topic, first) = sources().next()?;
+        let says = |source: &Source| !source.availability.watches.is_empty();
+        let is_said = sources().any(|(_, source)| says(source));
+        let is_there = sources()
+            .any(|(_, source)| says(source) == is_said && source.availability.holds(&self.states));
         is_there.then_some(Found {
             topic: (!matches!(*self.rule, Rule::Sparkplug { .. })).then_some(topic),
             facts: &first.facts,
@@ -297,9 +322,9 @@ impl Directory {
         self.leaves_out
     }
 
-    /// Returns the number of messages that could not be read, and the last one with the reason.
+    /// Returns the number of messages that could not be used, and the first one with the reason.
     pub fn unusable(&self) -> Option<(usize, &str)> {
-        Some((self.unusable, self.last_unusable.as_deref()?))
+        Some((self.unusable, self.first_unusable.as_deref()?))
     }
 }
 

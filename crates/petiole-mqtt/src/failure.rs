@@ -124,9 +124,6 @@ impl Failure {
             (_, Reason::Refused(Code(0x87), _)) => {
                 "the broker needs other credentials, or its access list must allow this"
             }
-            (_, Reason::Refused(Code(0x8E), _)) => {
-                "another client has the same identifier: is this Configuration used twice on this node?"
-            }
             (_, Reason::Refused(Code::OLD_PROTOCOL, _)) => "set `protocol`",
             (_, Reason::NotMqtt) => {
                 "is it the port of an MQTT broker, with TLS (mqtts://) or without (mqtt://) as the address says?"

@@ -221,7 +221,15 @@ mod tests {
 
     #[test]
     fn no_message_makes_us_subscribe_to_a_wildcard_or_to_more_than_a_few_topics() {
-        for topic in ["#", "a/+/b", "", "a\\u0000"] {
+        for topic in [
+            "#",
+            "a/+/b",
+            "",
+            "a\\u0000",
+            "a\\r\\n",
+            "\\uFFFE",
+            "$share/g/a",
+        ] {
             let read = config(&format!(
                 r#"{{"avty_t":"{topic}","avty":{{"t":"{topic}"}}}}"#
             ));

@@ -37,7 +37,7 @@ pub use failure::{Code, Failure, Reason, Step};
 pub use packet::{Login, Protocol};
 pub use rule::{Rule, Topics};
 pub use session::{Event, Session, Turn};
-pub use topic::Pattern;
+pub use topic::{Pattern, is_topic};
 
 /// Bounds that a caller may want to know.
 pub mod limits {
@@ -47,8 +47,8 @@ pub mod limits {
         facts::FACT_MAX,
         homeassistant::WATCHES_MAX,
         packet::PACKET_MAX,
-        session::{ANSWER_WITHIN, PAYLOAD_MAX, WAITING_MAX},
-        topic::TOPIC_MAX,
+        session::{ANSWER_WITHIN, PAYLOAD_MAX, SUBSCRIPTIONS_MAX, WAITING_BYTES_MAX},
+        topic::{ID_MAX, LEVELS_MAX, TOPIC_MAX},
     };
 }
 

@@ -1,5 +1,6 @@
 //! Reads and writes the packets of MQTT 3.1.1 and 5 that a subscriber needs. Pure.
 use crate::failure::{Code, Reason};
+use std::sync::Arc;
 
 /// The largest packet that is kept, in bytes. Beyond it: a message is skipped and counted, and another packet ends the session.
 pub const PACKET_MAX: usize = 68 << 10;
@@ -224,7 +225,7 @@ pub(crate) fn connect(login: &Login, keep_alive: u16) -> Vec<u8> {
 }
 
 /// Returns SUBSCRIBE for messages at most once: nothing is acknowledged, and over TCP nothing is lost.
-pub(crate) fn subscribe(protocol: Protocol, id: u16, filters: &[String]) -> Vec<u8> {
+pub(crate) fn subscribe(protocol: Protocol, id: u16, filters: &[Arc<str>]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     if protocol == Protocol::V5 {
         body.push(0);
@@ -258,8 +259,15 @@ fn put_text(body: &mut Vec<u8>, text: &str) {
     body.extend(text.as_bytes());
 }
 
-/// Reads the topic and the payload of PUBLISH.
-pub(crate) fn publish(protocol: Protocol, first: u8, body: &[u8]) -> Result<(&str, &[u8]), Reason> {
+/// A message as it came.
+pub(crate) struct Message<'a> {
+    /// Nothing, if it is no text: that is the fault of its publisher.
+    pub(crate) topic: Option<&'a str>,
+    pub(crate) payload: &'a [u8],
+}
+
+/// Reads PUBLISH.
+pub(crate) fn publish(protocol: Protocol, first: u8, body: &[u8]) -> Result<Message<'_>, Reason> {
     const QOS: u8 = 0x06;
     if first & QOS != 0 {
         return Err(Reason::Unexpected(
@@ -267,12 +275,14 @@ pub(crate) fn publish(protocol: Protocol, first: u8, body: &[u8]) -> Result<(&st
         ));
     }
     let mut reader = Reader(body);
-    let topic = reader.text()?;
+    let length = reader.u16()?;
+    let topic = std::str::from_utf8(reader.bytes(length.into())?).ok();
     if protocol == Protocol::V5 {
         let length = reader.number()?;
         reader.bytes(length)?;
     }
-    Ok((topic, reader.0))
+    let payload = reader.0;
+    Ok(Message { topic, payload })
 }
 
 /// Reads the code of CONNACK, and its properties. One of MQTT 3.1.1 answers a client of MQTT 5, too.

@@ -1,17 +1,20 @@
 //! Holds a session with a broker: connect, subscribe, listen, and stay alive. Pure.
 use crate::{
     failure::{Code, Failure, Reason, Step},
-    packet::{self, Incoming, Login, Next, PACKET_MAX, Properties, Protocol, Reader},
+    packet::{self, Incoming, Login, Message, Next, PACKET_MAX, Properties, Protocol, Reader},
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 /// The longest payload of a message, in bytes. Beyond it: the message is skipped and counted.
 pub const PAYLOAD_MAX: usize = 64 << 10;
-/// The most subscriptions that wait for their turn. Beyond it: the topic is not subscribed to, and that is said.
-pub const WAITING_MAX: usize = 40_000;
+/// The most subscriptions of one session. Beyond it: the topic is not subscribed to, and that is said.
+pub const SUBSCRIPTIONS_MAX: usize = 40_000;
+/// The most bytes of topics that wait for their subscription. Beyond it: the topic is not subscribed to, and that is said.
+pub const WAITING_BYTES_MAX: usize = 1 << 20;
 /// The filters of one SUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
 /// of a delayed acknowledgement of TCP.
 const FILTERS_AT_ONCE: usize = 256;
@@ -34,9 +37,11 @@ pub struct Session {
     sent_at: Duration,
     /// The question that is not answered yet, and when it was sent.
     asked: Option<Asked>,
-    waiting: VecDeque<String>,
+    waiting: VecDeque<Arc<str>>,
+    waiting_bytes: usize,
     /// The filters of `waiting`, and those of the last SUBSCRIBE.
-    known: BTreeSet<String>,
+    known: BTreeSet<Arc<str>>,
+    subscriptions: usize,
     last_id: u16,
 }
 
@@ -44,7 +49,7 @@ struct Asked {
     step: Step,
     at: Duration,
     id: u16,
-    filters: Vec<String>,
+    filters: Vec<Arc<str>>,
 }
 
 /// What a broker has sent.
@@ -81,18 +86,24 @@ impl Session {
             sent_at: now,
             asked: Some(Asked::new(Step::Connect, now)),
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
             known: BTreeSet::new(),
+            subscriptions: 0,
             last_id: 0,
         }
     }
 
     /// Subscribes to what a filter selects. Returns whether it could be taken.
     pub fn subscribe(&mut self, filter: String) -> bool {
-        if self.known.contains(&filter) {
+        if self.known.contains(filter.as_str()) {
             return true;
         }
-        let is_taken = self.waiting.len() < WAITING_MAX;
+        let bytes = self.waiting_bytes + filter.len();
+        let is_taken = self.subscriptions < SUBSCRIPTIONS_MAX && bytes <= WAITING_BYTES_MAX;
         if is_taken {
+            let filter: Arc<str> = filter.into();
+            self.waiting_bytes = bytes;
+            self.subscriptions += 1;
             self.known.insert(filter.clone());
             self.waiting.push_back(filter);
         }
@@ -185,6 +196,7 @@ impl Session {
             if !is_first && (bytes > most || asked.filters.len() == FILTERS_AT_ONCE) {
                 break;
             }
+            self.waiting_bytes -= filter.len();
             asked.filters.extend(self.waiting.pop_front());
         }
         self.last_id = self.last_id.checked_add(1).unwrap_or(1);
@@ -209,11 +221,12 @@ impl Session {
             (packet::CONNACK, false) => self.connected(body),
             (_, false) => Err(Reason::NotMqtt),
             (packet::PUBLISH, true) => {
-                let (topic, payload) = packet::publish(self.protocol, first, body)?;
-                hear(match payload.len() > PAYLOAD_MAX {
-                    true => Event::Skipped,
-                    false => Event::Message { topic, payload },
-                });
+                let Message { topic, payload } = packet::publish(self.protocol, first, body)?;
+                match topic {
+                    _ if payload.len() > PAYLOAD_MAX => hear(Event::Skipped),
+                    Some(topic) => hear(Event::Message { topic, payload }),
+                    None => {}
+                }
                 Ok(())
             }
             (packet::SUBACK, true) => self.subscribed(body, hear),

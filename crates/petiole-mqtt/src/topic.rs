@@ -1,8 +1,12 @@
 //! Reads patterns of topics, and checks topics that others name. Pure.
 use std::str::FromStr;
 
-/// The longest topic or identity, in bytes. Beyond it: the message is ignored, and a pattern is refused.
+/// The longest topic, in bytes. Beyond it: the message is ignored, and a pattern is refused.
 pub const TOPIC_MAX: usize = 1024;
+/// The most levels of a topic, which brokers bound, too. Beyond it: the topic is ignored, and a pattern is refused.
+pub const LEVELS_MAX: usize = 100;
+/// The longest identity of a device, in bytes. Beyond it: the message is not used, and that is said.
+pub const ID_MAX: usize = 256;
 const NAME: &str = "{name}";
 
 /// A topic with a part that names a device: `zigbee2mqtt/{name}/availability`.
@@ -21,7 +25,9 @@ impl FromStr for Pattern {
             return Err("must have the part {name} once");
         };
         if !is_topic(&format!("{before}name{after}")) {
-            return Err("must be a topic of at most 1024 bytes, without the wildcards + and #");
+            return Err(
+                "must be a topic of at most 1024 bytes and 100 levels, without the wildcards + and #, control characters and a $ at its beginning",
+            );
         }
         Ok(Self {
             before: before.to_owned(),
@@ -46,9 +52,29 @@ impl Pattern {
     }
 }
 
-/// Returns whether a text can be the topic of a message, and not a filter for several.
-pub(crate) fn is_topic(text: &str) -> bool {
-    !text.is_empty() && text.len() <= TOPIC_MAX && !text.contains(['+', '#', '\0'])
+/// Returns whether a text can be the topic of a message, and not a filter for several. A broker may end the session of a client that
+/// subscribes to anything else: so characters that no text of MQTT should have are refused, and topics with `$`, which have a meaning
+/// of their own.
+pub fn is_topic(text: &str) -> bool {
+    let is_whole = !text.is_empty() && text.len() <= TOPIC_MAX && !text.starts_with('$');
+    is_whole
+        && is_plain(text)
+        && !text.contains(['+', '#'])
+        && text.split('/').count() <= LEVELS_MAX
+}
+
+/// Returns whether a text can be the identity of a device.
+pub(crate) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.len() <= ID_MAX && is_plain(text)
+}
+
+/// Returns whether a text has neither control characters nor what Unicode calls non-characters.
+fn is_plain(text: &str) -> bool {
+    let is_no_character = |c: char| {
+        let number = u32::from(c);
+        number & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&number)
+    };
+    !text.contains(|c: char| c.is_control() || is_no_character(c))
 }
 
 #[cfg(test)]
@@ -90,6 +116,10 @@ mod tests {
             "a/+/{name}",
             "{name}/#",
             "a\0/{name}",
+            "a\r\n/{name}",
+            "a\u{FFFE}/{name}",
+            "$share/g/{name}",
+            &format!("{{name}}{}", "/x".repeat(LEVELS_MAX)),
             &long,
         ] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");

@@ -1,5 +1,4 @@
 //! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
-mod bytes;
 pub mod cdi;
 pub mod debug_echo;
 mod fields;
@@ -7,6 +6,8 @@ mod matcher;
 pub mod mqtt;
 pub mod onvif;
 pub mod opcua;
+mod publish;
+mod tcp;
 pub mod udev;
 pub mod zeroconf;
 

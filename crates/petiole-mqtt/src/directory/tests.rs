@@ -1,5 +1,8 @@
 use super::*;
-use crate::rule::Topics;
+use crate::{
+    rule::Topics,
+    topic::{ID_MAX, TOPIC_MAX},
+};
 use proptest::prelude::*;
 
 fn there(directory: &Directory) -> Vec<String> {
@@ -147,9 +150,93 @@ fn a_flood_is_bounded_and_said() {
     assert!(directory.leaves_out() && !there(&directory).is_empty());
     directory.hear("ha/x/y/config", b"{");
     directory.hear("ha/x/z/config", b"{");
-    let (count, last) = directory.unusable().unwrap();
-    assert_eq!((count, last), (2, "\"ha/x/z/config\": it is not JSON"));
+    let (count, first) = directory.unusable().unwrap();
+    assert_eq!((count, first), (2, "\"ha/x/y/config\": it is not JSON"));
     assert!(directory.hear(&"t".repeat(TOPIC_MAX + 1), b"x").is_empty());
+}
+
+#[test]
+fn what_comes_again_changes_nothing_and_what_changes_keeps_its_state() {
+    let mut directory = home_assistant();
+    let config = |name: &str, more: &str| {
+        format!(r#"{{"name":"{name}","dev":{{"ids":"lamp"}},"avty":[{{"t":"lwt"}}{more}]}}"#)
+    };
+    let mut hear = |payload: String| directory.hear("ha/x/y/config", payload.as_bytes());
+    assert_eq!(hear(config("a", "")), ["lwt"]);
+    assert!(hear(config("a", "")).is_empty());
+    directory.hear("lwt", b"online");
+    assert_eq!(there(&directory), ["lamp"]);
+    directory.take_changes();
+    directory.hear("ha/x/y/config", config("a", "").as_bytes());
+    assert!(!directory.has_changes());
+    let changed = config("b", r#",{"t":"more"}"#);
+    assert_eq!(
+        directory.hear("ha/x/y/config", changed.as_bytes()),
+        ["more"]
+    );
+    assert_eq!(there(&directory), ["lamp"]);
+    directory.hear("ha/x/y/config", config("b", "").as_bytes());
+    assert_eq!(directory.states.len(), 1);
+}
+
+#[test]
+fn messages_whose_topics_of_availability_are_each_other_end() {
+    let mut directory = home_assistant();
+    let config = |of: &str| format!(r#"{{"avty_t":"ha/x/{of}/config"}}"#);
+    let mut due = vec!["ha/x/a/config".to_owned(), "ha/x/b/config".to_owned()];
+    for _ in 0..9 {
+        let Some(topic) = due.pop() else { return };
+        let other = if topic.contains("/a/") { "b" } else { "a" };
+        due.extend(directory.hear(&topic, config(other).as_bytes()));
+    }
+    panic!("{due:?} is due for ever");
+}
+
+#[test]
+fn an_entity_without_availability_does_not_hide_that_another_is_gone() {
+    let mut directory = home_assistant();
+    directory.hear("ha/x/a/config", br#"{"dev":{"ids":"lamp"}}"#);
+    assert_eq!(there(&directory), ["lamp"]);
+    directory.hear("ha/x/b/config", br#"{"dev":{"ids":"lamp"},"avty_t":"lwt"}"#);
+    assert!(there(&directory).is_empty());
+    directory.hear("lwt", b"online");
+    assert_eq!(there(&directory), ["lamp"]);
+}
+
+#[test]
+fn a_known_device_that_does_not_grow_is_taken_beyond_the_limit() {
+    let mut directory = home_assistant();
+    directory.hear("ha/x/a/config", br#"{"name":"first"}"#);
+    directory.limit_to(1);
+    directory.hear("ha/x/a/config", br#"{"name":"other"}"#);
+    assert!(!directory.leaves_out());
+    let id = Arc::from("x/a");
+    let name = |directory: &Directory| {
+        let facts = directory.device(&id).unwrap().facts.iter();
+        facts.map(|(_, value)| value.to_owned()).collect::<String>()
+    };
+    assert_eq!(name(&directory), "other");
+    directory.hear("ha/x/a/config", br#"{"name":"longer"}"#);
+    assert_eq!(
+        (name(&directory).as_str(), directory.leaves_out()),
+        ("other", true)
+    );
+    directory.hear("ha/x/b/config", b"{}");
+    assert_eq!(there(&directory), ["x/a"]);
+}
+
+#[test]
+fn an_identity_is_short_and_plain() {
+    let mut directory = home_assistant();
+    for id in ["a\\nb", &"n".repeat(ID_MAX + 1)] {
+        directory.hear(
+            "ha/x/a/config",
+            format!(r#"{{"uniq_id":"{id}"}}"#).as_bytes(),
+        );
+    }
+    directory.hear("ha/x/a\n/config", b"{}");
+    assert!(there(&directory).is_empty());
+    assert_eq!(directory.unusable().unwrap().0, 2);
 }
 
 proptest! {

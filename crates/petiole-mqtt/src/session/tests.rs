@@ -169,6 +169,26 @@ fn section_3_8_subscriptions_follow_each_other_and_a_refused_one_is_named() {
 }
 
 #[test]
+fn what_waits_and_what_is_subscribed_to_is_bounded() {
+    let mut session = connected(Protocol::V5);
+    let long = |n: usize| format!("{n:01024}");
+    let taken = (0..2000).filter(|n| session.subscribe(long(*n))).count();
+    assert_eq!(taken, WAITING_BYTES_MAX / 1024);
+    session.turn(NOW).unwrap();
+    assert!(session.subscribe(long(2000)), "the first ones wait no more");
+    let mut session = connected(Protocol::V5);
+    let taken = (0..SUBSCRIPTIONS_MAX + 9).filter(|n| session.subscribe(n.to_string()));
+    assert_eq!(taken.count(), SUBSCRIPTIONS_MAX);
+}
+
+#[test]
+fn section_1_5_4_a_message_whose_topic_is_no_text_is_skipped() {
+    let mut session = connected(Protocol::V5);
+    let bytes = [&b"\x31\x05\x00\x01\xff\x00x"[..], &message("a", b"1")].concat();
+    assert_eq!(heard(&mut session, &bytes).unwrap(), ["a=1"]);
+}
+
+#[test]
 fn section_3_12_a_broker_that_gives_no_sign_of_life_has_failed() {
     let mut session = connected(Protocol::V5);
     let wake = session.turn(NOW).unwrap().wake;

@@ -10,6 +10,9 @@ use tokio_rustls::rustls::{
 /// The names of the properties that are read.
 pub(super) const NAMES: &[&str] = &["user", "password", "ca", "certificate", "privateKey"];
 
+/// The longest user and password, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
+const TEXT_MAX: usize = 1024;
+
 /// Who we are, and whom we trust.
 #[derive(Clone, Default)]
 pub(super) struct Credentials {
@@ -20,8 +23,29 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) fn read(properties: &BTreeMap<String, String>) -> Result<Self, DetailsError> {
+    /// Reads the properties for a broker that is reached with TLS, or without.
+    pub(super) fn read(
+        properties: &BTreeMap<String, String>,
+        is_tls: bool,
+    ) -> Result<Self, DetailsError> {
         let value = |name: &str| properties.get(name).filter(|value| !value.is_empty());
+        for name in ["user", "password"] {
+            let is_fit = |v: &String| v.len() <= TEXT_MAX && !v.contains(char::is_control);
+            if !value(name).is_none_or(is_fit) {
+                return Err(unfit(
+                    name,
+                    "it has a control character, such as a line break at its end, or more than 1024 bytes",
+                ));
+            }
+        }
+        if value("password").is_some() && value("user").is_none() {
+            return Err(unfit("password", "user is missing"));
+        }
+        for name in ["ca", "certificate"] {
+            if !is_tls && value(name).is_some() {
+                return Err(unfit(name, "`broker` has no TLS: write mqtts://"));
+            }
+        }
         let own = match (value("certificate"), value("privateKey")) {
             (Some(certificate), Some(key)) => Some(Own { certificate, key }),
             (None, None) => None,
@@ -96,19 +120,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_without_its_value() {
-        for (properties, named) in [
-            (&[("ca", "hunter2")][..], "\"ca\""),
-            (&[("certificate", "hunter2")], "\"privateKey\""),
-            (&[("privateKey", "hunter2")], "\"certificate\""),
+        for (properties, is_tls, named) in [
+            (&[("ca", "hunter2")][..], true, "\"ca\""),
+            (&[("certificate", "hunter2")], true, "\"privateKey\""),
+            (&[("privateKey", "hunter2")], true, "\"certificate\""),
             (
                 &[("certificate", "hunter2"), ("privateKey", "hunter2")],
+                true,
                 "\"ca\"",
             ),
+            (&[("ca", "hunter2")], false, "write mqtts://"),
+            (&[("certificate", "hunter2")], false, "write mqtts://"),
+            (&[("password", "hunter2")], false, "user is missing"),
+            (
+                &[("user", "u"), ("password", "hunter2\r\n")],
+                false,
+                "\"password\" cannot be used: it has a control character",
+            ),
+            (&[("user", "hunter2\n")], false, "\"user\""),
         ] {
             let properties = properties
                 .iter()
                 .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-            let refused = Credentials::read(&properties.collect())
+            let refused = Credentials::read(&properties.collect(), is_tls)
                 .err()
                 .unwrap()
                 .to_string();
@@ -123,7 +157,7 @@ mod tests {
     fn a_user_and_a_password_need_nothing_else_and_are_not_shown() {
         let properties = [("user", "petiole"), ("password", "hunter2")];
         let properties = properties.map(|(n, v)| (n.to_owned(), v.to_owned()));
-        let read = Credentials::read(&properties.into()).unwrap();
+        let read = Credentials::read(&properties.into(), false).unwrap();
         assert_eq!(
             (read.user.as_deref(), read.password.as_deref()),
             (Some("petiole"), Some("hunter2"))

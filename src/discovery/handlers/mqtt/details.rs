@@ -1,7 +1,7 @@
 //! Parses `discoveryDetails` of the mqtt handler: from YAML to checked [`Details`]. Pure.
 use super::super::fields::{self, Fields, Handler, scalar};
 use crate::{discovery::DetailsError, model::device::Scope};
-use petiole_mqtt::{Pattern, Protocol, Rule, Topics, limits::TOPIC_MAX};
+use petiole_mqtt::{Pattern, Protocol, Rule, Topics, is_topic, limits::STATE_MAX};
 use serde_json::Value;
 use std::fmt;
 
@@ -149,28 +149,31 @@ fn topics(settings: Value) -> Result<Topics, String> {
         text("pattern")?.ok_or_else(|| format!("`{PATH}.pattern` is missing: {example}"))?;
     let pattern: Pattern =
         (pattern.parse()).map_err(|why| format!("`{PATH}.pattern: {pattern}` {why}: {example}"))?;
+    let mut payload = |key| match text(key)? {
+        Some(payload) if payload.len() > STATE_MAX => Err(format!(
+            "`{PATH}.{key}` has more than {STATE_MAX} bytes, of which no payload can be"
+        )),
+        payload => Ok(payload),
+    };
     Ok(Topics {
         pattern,
-        online: text("payloadOnline")?,
-        offline: text("payloadOffline")?.unwrap_or_else(|| "offline".to_owned()),
+        online: payload("payloadOnline")?,
+        offline: payload("payloadOffline")?.unwrap_or_else(|| "offline".to_owned()),
     })
 }
 
 /// Reads the first levels of topics.
 fn levels(path: &str, mut fields: Fields, key: &str) -> Result<Option<String>, String> {
-    let value = fields
-        .take(key)
-        .map(|value| scalar(path, &value))
-        .transpose()?;
-    match value {
-        Some(text)
-            if text.is_empty() || text.len() > TOPIC_MAX || text.contains(['+', '#', '\0']) =>
-        {
-            Err(format!(
-                "`{path}: {text}` must be levels of a topic, without wildcards"
-            ))
-        }
-        value => Ok(value.map(|text| text.trim_end_matches('/').to_owned())),
+    let Some(value) = fields.take(key) else {
+        return Ok(None);
+    };
+    let text = scalar(path, &value)?;
+    let levels = text.trim_end_matches('/');
+    match is_topic(levels) {
+        true => Ok(Some(levels.to_owned())),
+        false => Err(format!(
+            "`{path}: {text}` must be levels of a topic, without wildcards, control characters and a $ at its beginning"
+        )),
     }
 }
 
@@ -270,6 +273,17 @@ mod tests {
             (
                 "{broker: mqtt://b, devices: {homeAssistant: {prefix: \"#\"}}}",
                 "`devices.homeAssistant.prefix: #`",
+            ),
+            (
+                "{broker: mqtt://b, devices: {homeAssistant: {prefix: $share/g/ha}}}",
+                "a $ at its beginning",
+            ),
+            (
+                &format!(
+                    "{{broker: mqtt://b, devices: {{topics: {{pattern: \"{{name}}\", payloadOnline: {}}}}}}}",
+                    "x".repeat(65)
+                ),
+                "`devices.topics.payloadOnline` has more than 64 bytes",
             ),
             (
                 "{broker: mqtt://b, devices: {sparkplug: {group: a/b}}}",

@@ -7,13 +7,18 @@ mod credentials;
 mod details;
 mod talk;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads};
+use super::{
+    super::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads,
+        part::{Bytes, Part},
+    },
+    publish::publish,
+};
 use crate::{
     backoff::Backoff,
     model::{
         device::{DeviceSet, Scope},
         limits::cut,
-        names::digest_32,
         typed_names::ConfigurationKey,
     },
 };
@@ -21,12 +26,8 @@ use credentials::{Credentials, NAMES};
 use details::Details;
 use futures::future::BoxFuture;
 use petiole_mqtt::{Login, Protocol};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
-use talk::{PROBLEM_MAX, Talk, publish};
+use std::{collections::BTreeMap, time::Duration};
+use talk::{ALL_BYTES_MAX, PROBLEM_MAX, Talk};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -38,9 +39,17 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Finds devices by the messages of MQTT brokers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mqtt {
-    bytes: Arc<AtomicUsize>,
+    bytes: Bytes,
+}
+
+impl Default for Mqtt {
+    fn default() -> Self {
+        Self {
+            bytes: Bytes::new(ALL_BYTES_MAX),
+        }
+    }
 }
 
 impl DiscoveryHandler for Mqtt {
@@ -61,12 +70,12 @@ impl DiscoveryHandler for Mqtt {
         details: &str,
         properties: &BTreeMap<String, String>,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
+        let details = Details::parse(details)?;
         Ok(Box::new(MqttDiscovery {
-            details: Details::parse(details)?,
-            credentials: Credentials::read(properties)?,
-            all_bytes: self.bytes.clone(),
-            // Two commands at once are two clients.
-            client: std::process::id().to_string(),
+            credentials: Credentials::read(properties, details.broker.is_tls)?,
+            details,
+            bytes: self.bytes.clone(),
+            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -74,9 +83,8 @@ impl DiscoveryHandler for Mqtt {
 struct MqttDiscovery {
     details: Details,
     credentials: Credentials,
-    all_bytes: Arc<AtomicUsize>,
-    /// What makes the client another one than others of this machine.
-    client: String,
+    bytes: Bytes,
+    configuration: ConfigurationKey,
 }
 
 impl Discovery for MqttDiscovery {
@@ -85,7 +93,7 @@ impl Discovery for MqttDiscovery {
     }
 
     fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.client = configuration.to_string();
+        self.configuration = configuration.clone();
     }
 
     fn run(
@@ -106,25 +114,28 @@ impl MqttDiscovery {
         self: Box<Self>,
         found: &watch::Sender<DeviceSet>,
     ) -> Result<(), DiscoveryError> {
-        let host = tokio::fs::read_to_string("/proc/sys/kernel/hostname").await;
-        let client = format!("{} {}", host.unwrap_or_default().trim(), self.client);
         let mut login = Login {
             protocol: self.details.protocol.unwrap_or(Protocol::V5),
-            // Every broker takes 23 letters and digits.
-            client_id: format!("petiole{}", &digest_32(&client)[..16]),
+            // Every broker takes 23 letters and digits. Nothing of a session is kept, so no two clients need to be the same, and none
+            // ends the session of another whose host has the same name.
+            client_id: format!("petiole{:016x}", fastrand::u64(..)),
             user: self.credentials.user.clone(),
             password: (*self.credentials.password).clone(),
         };
         let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {
             let begun = Instant::now();
-            let ended = Talk::new(&self.details, self.all_bytes.clone())
+            let ended = Talk::new(&self.details, Part::new(&self.bytes, &self.configuration))
                 .run(&self.credentials, &login, found)
                 .await;
-            let is_first = self.details.protocol.is_none() && login.protocol == Protocol::V5;
-            if ended.is_of_protocol && is_first {
+            let may_change = self.details.protocol.is_none();
+            if may_change && ended.is_of_protocol && login.protocol == Protocol::V5 {
                 login.protocol = Protocol::V3;
                 continue;
+            }
+            if may_change && ended.is_of_connect {
+                // It was another fault than the version.
+                login.protocol = Protocol::V5;
             }
             if begun.elapsed() > RETRY_MAX {
                 backoff.reset();

@@ -1,6 +1,6 @@
 //! Holds one session with a broker, and publishes the devices that it hears of.
 use super::{
-    super::bytes::Bytes,
+    super::{super::part::Part, publish::publish},
     connection::{self, Stream},
     credentials::Credentials,
     details::Details,
@@ -10,25 +10,19 @@ use crate::model::{
     limits::cut,
 };
 use petiole_mqtt::{
-    Directory, Event, Failure, Found, Login, Session,
+    Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
 };
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    io,
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tracing::warn;
 
-/// The most bytes of what is kept of the messages of all Configurations. Beyond it: further messages are left out, and that is said.
-const ALL_BYTES_MAX: usize = 48 << 20;
+/// The most bytes of what is kept of the messages of all Configurations; a namespace, and in it a Configuration, may have half of what
+/// the others leave. Beyond it: devices that come later are left out (`DiscoveryIncomplete`).
+pub(super) const ALL_BYTES_MAX: usize = 16 << 20;
 /// The longest text about a broker in a problem, in bytes. Beyond it: the end is cut off.
 pub(super) const PROBLEM_MAX: usize = 500;
 const READ_BYTES: usize = 64 << 10;
@@ -45,6 +39,8 @@ pub(super) struct Ended {
     pub(super) why: String,
     /// Another version of the protocol may help.
     pub(super) is_of_protocol: bool,
+    /// The broker has not answered CONNECT as it should.
+    pub(super) is_of_connect: bool,
 }
 
 impl Ended {
@@ -52,6 +48,7 @@ impl Ended {
         Self {
             why,
             is_of_protocol: false,
+            is_of_connect: false,
         }
     }
 }
@@ -61,6 +58,7 @@ impl From<Failure> for Ended {
         Self {
             why: format!("{failure}: {}", failure.remedy()),
             is_of_protocol: failure.is_of_protocol(),
+            is_of_connect: failure.step == Step::Connect,
         }
     }
 }
@@ -70,7 +68,7 @@ pub(super) struct Talk<'a> {
     details: &'a Details,
     directory: Directory,
     devices: BTreeMap<DeviceId, Arc<Device>>,
-    bytes: Bytes,
+    part: Part,
     skipped: usize,
     refused: Option<String>,
     leaves_out: bool,
@@ -79,12 +77,12 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) fn new(details: &'a Details, all_bytes: Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(details: &'a Details, part: Part) -> Self {
         Self {
             details,
             directory: Directory::new(details.rule.clone()),
             devices: BTreeMap::new(),
-            bytes: Bytes::new(all_bytes),
+            part,
             skipped: 0,
             refused: None,
             leaves_out: false,
@@ -122,6 +120,8 @@ impl<'a> Talk<'a> {
         let mut bytes = vec![0; READ_BYTES];
         let mut look = Look::new(start);
         let mut publish_at = start;
+        // What this session has found after its first look is published once, also if it is nothing: a problem may be over.
+        let mut is_told = false;
         loop {
             let turn = session.turn(start.elapsed())?;
             let sent = timeout(ANSWER_WITHIN, stream.write_all(&turn.send)).await;
@@ -130,10 +130,12 @@ impl<'a> Talk<'a> {
             let now = Instant::now();
             let has_changes = self.directory.has_changes() || self.has_news;
             let ends = look.turn(now, has_changes, session.is_settled());
-            let is_due = has_changes || look.is_over && !found.borrow().complete;
+            let is_due = has_changes || look.is_over && !is_told;
             if is_due && now >= publish_at {
                 self.update();
-                publish(self.set(look.is_over), found);
+                let is_complete = look.is_over || found.borrow().complete;
+                publish(self.set(is_complete), found);
+                is_told = look.is_over;
                 publish_at = now + BETWEEN_SETS;
                 continue;
             }
@@ -154,21 +156,22 @@ impl<'a> Talk<'a> {
     }
 
     fn receive(&mut self, session: &mut Session, bytes: &[u8]) -> Result<(), Ended> {
-        let others = self.bytes.set(self.directory.bytes());
-        let free = ALL_BYTES_MAX.saturating_sub(others);
-        self.directory.limit_to(free / 2);
+        self.directory.limit_to(self.part.most());
         let mut topics = vec![];
         session.receive(bytes, |event| match event {
             Event::Message { topic, payload } => topics.extend(self.directory.hear(topic, payload)),
             Event::Skipped => {
                 self.skipped += 1;
-                self.has_news = true;
+                self.has_news |= self.skipped.is_power_of_two();
             }
             Event::Refused { filter, code } => {
-                self.refused = Some(format!("the broker refused to send us {filter:?}: {code}"));
-                self.has_news = true;
+                self.has_news |= self.refused.is_none();
+                self.refused.get_or_insert_with(|| {
+                    format!("the broker refused to send us {filter:?}: {code}")
+                });
             }
         })?;
+        self.part.set(self.directory.bytes());
         for topic in topics {
             let is_left_out = !session.subscribe(topic);
             self.has_news |= is_left_out && !self.leaves_out;
@@ -199,9 +202,9 @@ impl<'a> Talk<'a> {
         let skipped = (self.skipped > 0).then(|| {
             format!("{} or more messages were skipped, because they are larger than {PAYLOAD_MAX} bytes", many(self.skipped))
         });
-        let unusable = self.directory.unusable().map(|(count, last)| {
+        let unusable = self.directory.unusable().map(|(count, first)| {
             format!(
-                "{} or more messages could not be used, the last one is {last}",
+                "{} or more messages could not be used, the first one is {first}",
                 many(count)
             )
         });
@@ -259,7 +262,7 @@ fn broken(session: &Session, e: &io::Error) -> Ended {
     let (step, remedy) = (failure.step, failure.remedy());
     Ended {
         why: format!("the connection broke at {step} ({e}): {remedy}"),
-        is_of_protocol: failure.is_of_protocol(),
+        ..failure.into()
     }
 }
 
@@ -279,17 +282,4 @@ fn device(id: &str, found: &Found<'_>, broker: &str) -> Device {
         .insert(BROKER.to_owned(), broker.to_owned());
     device.connection.insert(BROKER.to_owned());
     device
-}
-
-/// Publishes a set. The first look is complete once for all.
-pub(super) fn publish(mut set: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        set.complete |= last.complete;
-        for problem in set.problems.iter().filter(|p| !last.problems.contains(p)) {
-            warn!("{problem}");
-        }
-        let is_changed = *last != set;
-        *last = set;
-        is_changed
-    });
 }

@@ -11,7 +11,7 @@ mod device;
 
 use super::{
     super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns},
-    bytes::Bytes,
+    publish::publish,
 };
 use crate::model::{
     device::{DeviceSet, Scope},
@@ -22,7 +22,10 @@ use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
 use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
 use std::{
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -72,7 +75,10 @@ impl DiscoveryHandler for Opcua {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
-            bytes: Bytes::new(self.bytes.clone()),
+            bytes: Bytes {
+                all: self.bytes.clone(),
+                own: 0,
+            },
         }))
     }
 }
@@ -82,6 +88,29 @@ struct OpcuaDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: Bytes,
+}
+
+/// The bytes that a discovery keeps, among those of all.
+struct Bytes {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Bytes {
+    /// Takes over the bytes of this discovery. Returns those of the others.
+    fn set(&mut self, own: usize) -> usize {
+        self.all.fetch_add(own, Ordering::Relaxed);
+        let all = self.all.fetch_sub(self.own, Ordering::Relaxed);
+        let others = all.saturating_sub(self.own + own);
+        self.own = own;
+        others
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl Discovery for OpcuaDiscovery {
@@ -137,12 +166,12 @@ impl OpcuaDiscovery {
                 survey.other_bytes = self.bytes.set(survey.bytes());
                 survey.hear(heard);
                 let problem = no_interface(announced.as_ref());
-                publish(devices(&survey.seen(), is_complete, problem), found);
+                offer(devices(&survey.seen(), is_complete, problem), found);
             }
             is_complete |= is_settled;
             survey.end();
             let problem = no_interface(announced.as_ref());
-            publish(devices(&survey.seen(), is_complete, problem), found);
+            offer(devices(&survey.seen(), is_complete, problem), found);
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -218,19 +247,17 @@ fn devices(seen: &Seen<'_>, is_complete: bool, problem: Option<String>) -> Devic
     }
 }
 
-fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
-            warn!("{problem}");
+/// Publishes a set, and logs what is new.
+fn offer(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
+    let before = found.borrow();
+    let is_new = |(id, _): &(&_, &_)| !before.devices.contains_key(*id);
+    for (id, device) in devices.devices.iter().filter(is_new) {
+        if let Some(own) = device.properties.get("OPCUA_ADVERTISED_URL") {
+            warn!(
+                "{id} is offered instead of {own}, whose host this node does not know or cannot reach"
+            );
         }
-        let is_new = |(id, _): &(&_, &_)| !last.devices.contains_key(*id);
-        for (id, device) in devices.devices.iter().filter(is_new) {
-            if let Some(own) = device.properties.get("OPCUA_ADVERTISED_URL") {
-                warn!("{id} is offered instead of {own}, whose host this node does not know or cannot reach");
-            }
-        }
-        let is_changed = *last != devices;
-        *last = devices;
-        is_changed
-    });
+    }
+    drop(before);
+    publish(devices, found);
 }
