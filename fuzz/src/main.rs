@@ -13,6 +13,7 @@ mod external;
 mod filters;
 mod http2;
 mod mdns;
+mod mqtt;
 mod onvif;
 mod opcua;
 mod pod;
@@ -24,7 +25,7 @@ use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 14] = [
+const TARGETS: [(&str, Target); 15] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
@@ -34,6 +35,7 @@ const TARGETS: [(&str, Target); 14] = [
     ("hpack", http2::run_block),
     ("http2", http2::run_connection),
     ("mdns", mdns::run),
+    ("mqtt", mqtt::run),
     ("onvif", onvif::run),
     ("opcua", opcua::run),
     ("pod", pod::run),

@@ -19,9 +19,10 @@ const ISOLATED_DIR: &str = "/var/lib/akri/isolated";
 #[command(after_help = "\
 It needs no rights but to write into the folder, and no cluster. The agent runs with `--isolate-handlers NAME`, and
 connects to the socket NAME/NAME.sock in its --isolated-dir.
-zeroconf, onvif and udev need the network of the node, and udev its /sys and /run/udev. opcua needs it for servers that announce themselves.")]
+zeroconf, onvif and udev need the network of the node, and udev its /sys and /run/udev. opcua needs it for servers that announce themselves, and mqtt
+needs what reaches the MQTT broker.")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev, onvif, opcua or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev, onvif, opcua, mqtt or debugEcho
     #[arg(value_parser = handlers::ISOLATABLE, hide_possible_values = true)]
     name: String,
     /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir
@@ -64,6 +65,7 @@ mod tests {
             ("debugEcho", true),
             ("udev", true),
             ("opcua", true),
+            ("mqtt", true),
             ("onvif", true),
             ("cdi", false),
         ] {

@@ -17,6 +17,7 @@ mod isolated_handlers;
 mod kubectl_plugin;
 mod kubelet_process;
 mod monitoring;
+mod mqtt_handler;
 mod node_capacity;
 mod opcua_handler;
 mod pages;

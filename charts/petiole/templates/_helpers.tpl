@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 
 {{/* The handlers that run as processes of their own with isolateDiscovery: those that need the network of the node. */}}
 {{- define "petiole.isolatedHandlers" -}}
-zeroconf,onvif,opcua {{- if .Values.udev.enabled }},udev{{ end }}
+zeroconf,onvif,opcua,mqtt {{- if .Values.udev.enabled }},udev{{ end }}
 {{- end -}}
 
 {{/* The folder of the nodes with a folder for each of these processes. The agent has it in the folder of its state. */}}

@@ -20,11 +20,12 @@ Examples:
   petiole discover udev --details examples/udev-serial.yaml --for 1s
   petiole discover onvif --details examples/onvif-cameras.yaml -o wide
   petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
+  petiole discover mqtt --details examples/mqtt-home-assistant.yaml --for 5s
   petiole discover debugEcho --details examples/debug-echo.yaml -o json
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, onvif, opcua or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, onvif, opcua, mqtt or debugEcho
     pub(super) handler: String,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered

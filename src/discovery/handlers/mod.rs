@@ -3,8 +3,11 @@ pub mod cdi;
 pub mod debug_echo;
 mod fields;
 mod matcher;
+pub mod mqtt;
 pub mod onvif;
 pub mod opcua;
+mod publish;
+mod tcp;
 pub mod udev;
 pub mod zeroconf;
 
@@ -29,7 +32,7 @@ impl Allowed {
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these.
-pub const ISOLATABLE: [&str; 5] = ["zeroconf", "debugEcho", "udev", "onvif", "opcua"];
+pub const ISOLATABLE: [&str; 6] = ["zeroconf", "debugEcho", "udev", "onvif", "opcua", "mqtt"];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
@@ -45,6 +48,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(onvif::Onvif),
+        Box::new(mqtt::Mqtt::default()),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

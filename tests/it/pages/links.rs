@@ -10,6 +10,7 @@ const IN_THE_BOOK: &[&str] = &[
     "crates/petiole-kubelet-api/examples/",
     "crates/petiole-kubelet/examples/",
     "crates/petiole-mdns/examples/",
+    "crates/petiole-mqtt/examples/",
     "crates/petiole-opcua/examples/",
     "docs/",
     "examples/",

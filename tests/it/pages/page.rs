@@ -37,6 +37,7 @@ pub(crate) fn pages() -> Vec<Page> {
         "crates/petiole-kubelet-api/README.md",
         "crates/petiole-kubelet/README.md",
         "crates/petiole-mdns/README.md",
+        "crates/petiole-mqtt/README.md",
         "crates/petiole-onvif/README.md",
         "crates/petiole-opcua/README.md",
     ]

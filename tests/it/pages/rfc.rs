@@ -1,5 +1,5 @@
-//! Checks that the tables of RFC 6762 in the page of `petiole-mdns` and of OPC 10000-6 in that of `petiole-opcua` name files and tests
-//! that exist.
+//! Checks that the tables of RFC 6762 in the page of `petiole-mdns`, of OPC 10000-6 in that of `petiole-opcua` and of MQTT 5 in that of
+//! `petiole-mqtt` name files and tests that exist.
 use super::{
     page::{read, root},
     security::{rows, sources, tests_in},
@@ -15,6 +15,11 @@ fn every_section_of_rfc_6762_has_a_file_and_tests() {
 fn every_section_of_opc_10000_6_has_a_file_and_tests() {
     let table = "OPC 10000-6, section by section";
     every_section_has_a_file_and_tests("crates/petiole-opcua", table, 10);
+}
+
+#[test]
+fn every_section_of_mqtt_5_has_a_file_and_tests() {
+    every_section_has_a_file_and_tests("crates/petiole-mqtt", "MQTT 5, section by section", 8);
 }
 
 fn every_section_has_a_file_and_tests(of: &str, table: &str, least: usize) {

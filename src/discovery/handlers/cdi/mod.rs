@@ -17,7 +17,10 @@ mod spec;
 
 pub use kinds::{AllowedKind, Kinds};
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler};
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    publish::publish,
+};
 use crate::{
     files,
     folder_watch::FolderWatch,
@@ -32,7 +35,6 @@ use std::{
 };
 use tokio::{sync::watch, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 /// The folders in which container runtimes look for CDI files. Files in the second folder win.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -122,17 +124,6 @@ impl CdiDiscovery {
             }
         }
     }
-}
-
-fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
-            warn!("{problem}");
-        }
-        let is_changed = *last != devices;
-        *last = devices;
-        is_changed
-    });
 }
 
 fn read_all(folders: &[PathBuf]) -> Vec<File> {

@@ -10,7 +10,10 @@ mod neighbours;
 mod network;
 mod plan;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads};
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads},
+    publish::publish,
+};
 use crate::model::device::{DeviceSet, Scope};
 use credentials::Store;
 use details::Details;
@@ -138,7 +141,7 @@ impl Run {
             if self.catalog.take_change() || is_complete != was_complete {
                 // A camera that comes later does not make the first look incomplete again.
                 was_complete |= is_complete;
-                publish(&self, was_complete, found);
+                publish(devices(&self, was_complete), found);
             }
             let wake = [
                 Some(self.links_at),
@@ -193,20 +196,10 @@ impl Run {
     }
 }
 
-fn publish(run: &Run, is_complete: bool, found: &watch::Sender<DeviceSet>) {
-    let mut devices = run.catalog.devices();
-    devices.complete = is_complete;
-    devices.left_out = run.prober.has_left_out();
-    found.send_if_modified(|last| {
-        for problem in devices
-            .problems
-            .iter()
-            .filter(|p| !last.problems.contains(p))
-        {
-            tracing::warn!("{problem}");
-        }
-        let is_changed = *last != devices;
-        *last = devices;
-        is_changed
-    });
+fn devices(run: &Run, is_complete: bool) -> DeviceSet {
+    DeviceSet {
+        complete: is_complete,
+        left_out: run.prober.has_left_out(),
+        ..run.catalog.devices()
+    }
 }

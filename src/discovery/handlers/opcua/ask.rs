@@ -1,4 +1,5 @@
 //! Asks one server over TCP, within a time limit. A failure names the step, and what to look at.
+use super::super::tcp::{self, Opening};
 use petiole_opcua::{Answer, Client, EndpointUrl, Question, Step};
 use std::{
     io,
@@ -6,7 +7,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, lookup_host},
+    net::lookup_host,
     time::timeout,
 };
 
@@ -19,14 +20,13 @@ const READ_BYTES: usize = 8192;
 /// The step at which a conversation is.
 #[derive(Clone, Copy)]
 enum Doing {
-    LookUp,
-    Connect,
+    Open(Opening),
     Talk(Step),
 }
 
 /// Asks a server. The error is about the host of `url`, which the caller names.
 pub(super) async fn ask(url: &EndpointUrl, questions: &[Question]) -> Result<Vec<Answer>, String> {
-    let mut doing = Doing::LookUp;
+    let mut doing = Doing::Open(Opening::LookUp);
     let talked = timeout(LIMIT, talk(url, questions, &mut doing)).await;
     talked.unwrap_or_else(|_late| Err(late(doing)))
 }
@@ -43,7 +43,9 @@ async fn talk(
     questions: &[Question],
     doing: &mut Doing,
 ) -> Result<Vec<Answer>, String> {
-    let mut socket = connect(url, doing).await?;
+    let addresses = tcp::look_up(url.host(), url.port()).await?;
+    *doing = Doing::Open(Opening::Connect);
+    let mut socket = tcp::connect(&addresses, "server").await?;
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let (mut client, hello) = Client::start(url, questions, now);
     *doing = Doing::Talk(client.step());
@@ -74,23 +76,6 @@ async fn talk(
     }
 }
 
-async fn connect(url: &EndpointUrl, doing: &mut Doing) -> Result<TcpStream, String> {
-    let (host, port) = (url.host(), url.port());
-    let found = lookup_host((host, port)).await;
-    let addresses: Vec<_> = found.map_err(|e| unknown(host, &e))?.collect();
-    *doing = Doing::Connect;
-    let connected = TcpStream::connect(addresses.as_slice()).await;
-    connected.map_err(|e| {
-        format!("no connection ({e}): is the server running, and does its network let this node through to port {port}?")
-    })
-}
-
-fn unknown(host: &str, e: &io::Error) -> String {
-    format!(
-        "this node knows no address of {host} ({e}): name the address instead, or let the nodes' DNS resolve it"
-    )
-}
-
 /// Returns what to look at when a server has said something else than an answer.
 fn remedy(step: Step) -> &'static str {
     match step {
@@ -101,19 +86,11 @@ fn remedy(step: Step) -> &'static str {
 }
 
 fn late(doing: Doing) -> String {
-    let seconds = LIMIT.as_secs();
     match doing {
-        Doing::LookUp => format!(
-            "its name was not looked up within {seconds} s: look at the nodes' DNS, or name the address instead"
-        ),
-        Doing::Connect => format!(
-            "no connection within {seconds} s: is the host up, and does its network let this node through?"
-        ),
+        Doing::Open(opening) => opening.late(LIMIT),
         Doing::Talk(step) => {
-            format!(
-                "no whole answer to {step} within {seconds} s: {}",
-                remedy(step)
-            )
+            let (seconds, remedy) = (LIMIT.as_secs(), remedy(step));
+            format!("no whole answer to {step} within {seconds} s: {remedy}")
         }
     }
 }

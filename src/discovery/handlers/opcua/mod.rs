@@ -9,7 +9,10 @@ mod ask;
 mod details;
 mod device;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns},
+    publish::publish,
+};
 use crate::model::{
     device::{DeviceSet, Scope},
     limits::cut,
@@ -163,12 +166,12 @@ impl OpcuaDiscovery {
                 survey.other_bytes = self.bytes.set(survey.bytes());
                 survey.hear(heard);
                 let problem = no_interface(announced.as_ref());
-                publish(devices(&survey.seen(), is_complete, problem), found);
+                offer(devices(&survey.seen(), is_complete, problem), found);
             }
             is_complete |= is_settled;
             survey.end();
             let problem = no_interface(announced.as_ref());
-            publish(devices(&survey.seen(), is_complete, problem), found);
+            offer(devices(&survey.seen(), is_complete, problem), found);
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -244,19 +247,17 @@ fn devices(seen: &Seen<'_>, is_complete: bool, problem: Option<String>) -> Devic
     }
 }
 
-fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
-            warn!("{problem}");
+/// Publishes a set, and logs what is new.
+fn offer(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
+    let before = found.borrow();
+    let is_new = |(id, _): &(&_, &_)| !before.devices.contains_key(*id);
+    for (id, device) in devices.devices.iter().filter(is_new) {
+        if let Some(own) = device.properties.get("OPCUA_ADVERTISED_URL") {
+            warn!(
+                "{id} is offered instead of {own}, whose host this node does not know or cannot reach"
+            );
         }
-        let is_new = |(id, _): &(&_, &_)| !last.devices.contains_key(*id);
-        for (id, device) in devices.devices.iter().filter(is_new) {
-            if let Some(own) = device.properties.get("OPCUA_ADVERTISED_URL") {
-                warn!("{id} is offered instead of {own}, whose host this node does not know or cannot reach");
-            }
-        }
-        let is_changed = *last != devices;
-        *last = devices;
-        is_changed
-    });
+    }
+    drop(before);
+    publish(devices, found);
 }

@@ -21,8 +21,9 @@ mod uevent;
 
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
-use super::super::{
-    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, turns::Turns,
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, turns::Turns},
+    publish::publish,
 };
 use crate::model::device::{DeviceSet, Scope};
 use details::Details;
@@ -42,7 +43,6 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 use uevent::Event;
 
 /// The folder that contains this machine's `sys` and `run`.
@@ -220,17 +220,6 @@ impl Parameters {
         });
         tree.await.map_err(|e| DiscoveryError(e.to_string()))
     }
-}
-
-fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        for problem in (devices.problems.iter()).filter(|p| !last.problems.contains(p)) {
-            warn!("{problem}");
-        }
-        let is_changed = *last != devices;
-        *last = devices;
-        is_changed
-    });
 }
 
 async fn until(time: Option<Instant>) {

@@ -1,0 +1,312 @@
+//! Holds a session with a broker: connect, subscribe, listen, and stay alive. Pure.
+use crate::{
+    failure::{Code, Failure, Reason, Step},
+    packet::{self, Incoming, Login, Message, Next, PACKET_MAX, Properties, Protocol, Reader},
+};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The longest payload of a message, in bytes. Beyond it: the message is skipped and counted.
+pub const PAYLOAD_MAX: usize = 64 << 10;
+/// The most subscriptions of one session. Beyond it: the topic is not subscribed to, and that is said.
+pub const SUBSCRIPTIONS_MAX: usize = 40_000;
+/// The most bytes of topics that wait for their subscription. Beyond it: the topic is not subscribed to, and that is said.
+pub const WAITING_BYTES_MAX: usize = 1 << 20;
+/// The filters of one SUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
+/// of a delayed acknowledgement of TCP.
+const FILTERS_AT_ONCE: usize = 256;
+const FILTER_BYTES_AT_ONCE: usize = 16 << 10;
+/// The time without a packet of ours after which we ask for a sign of life.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The time that a broker has for an answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// A session with a broker, without I/O.
+pub struct Session {
+    protocol: Protocol,
+    incoming: Incoming,
+    outgoing: Vec<u8>,
+    is_connected: bool,
+    keep_alive: Duration,
+    /// The largest packet that the broker takes.
+    packet_max: usize,
+    /// When we sent the last packet.
+    sent_at: Duration,
+    /// The question that is not answered yet, and when it was sent.
+    asked: Option<Asked>,
+    waiting: VecDeque<Arc<str>>,
+    waiting_bytes: usize,
+    /// The filters of `waiting`, and those of the last SUBSCRIBE.
+    known: BTreeSet<Arc<str>>,
+    subscriptions: usize,
+    last_id: u16,
+}
+
+struct Asked {
+    step: Step,
+    at: Duration,
+    id: u16,
+    filters: Vec<Arc<str>>,
+}
+
+/// What a broker has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A message.
+    Message {
+        /// Its topic.
+        topic: &'a str,
+        /// Its payload.
+        payload: &'a [u8],
+    },
+    /// A message was too large, and was skipped.
+    Skipped,
+    /// A subscription was refused.
+    Refused {
+        /// Its filter.
+        filter: &'a str,
+        /// The reason.
+        code: Code,
+    },
+}
+
+impl Session {
+    /// Begins a session. Its first turn has the bytes to send first.
+    pub fn start(login: &Login, now: Duration) -> Self {
+        Self {
+            protocol: login.protocol,
+            incoming: Incoming::default(),
+            outgoing: packet::connect(login, KEEP_ALIVE.as_secs() as u16),
+            is_connected: false,
+            keep_alive: KEEP_ALIVE,
+            packet_max: PACKET_MAX,
+            sent_at: now,
+            asked: Some(Asked::new(Step::Connect, now)),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            known: BTreeSet::new(),
+            subscriptions: 0,
+            last_id: 0,
+        }
+    }
+
+    /// Subscribes to what a filter selects. Returns whether it could be taken.
+    pub fn subscribe(&mut self, filter: String) -> bool {
+        if self.known.contains(filter.as_str()) {
+            return true;
+        }
+        let bytes = self.waiting_bytes + filter.len();
+        let is_taken = self.subscriptions < SUBSCRIPTIONS_MAX && bytes <= WAITING_BYTES_MAX;
+        if is_taken {
+            let filter: Arc<str> = filter.into();
+            self.waiting_bytes = bytes;
+            self.subscriptions += 1;
+            self.known.insert(filter.clone());
+            self.waiting.push_back(filter);
+        }
+        is_taken
+    }
+
+    /// Returns whether the broker has answered all that it was asked.
+    pub fn is_settled(&self) -> bool {
+        let subscribes = self
+            .asked
+            .as_ref()
+            .is_some_and(|asked| asked.step != Step::Ping);
+        self.is_connected && self.waiting.is_empty() && !subscribes
+    }
+
+    /// Takes over what the broker has sent, and passes each event on. After a failure the session is over.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        mut hear: impl FnMut(Event<'_>),
+    ) -> Result<(), Failure> {
+        self.incoming.add(bytes);
+        loop {
+            let first = self.incoming.first();
+            if !self.is_connected && first.is_some_and(|first| first != packet::CONNACK) {
+                return Err(self.failed(Reason::NotMqtt));
+            }
+            let taken = match self.incoming.next() {
+                Ok(None) => return Ok(()),
+                Ok(Some(Next::Skipped)) => {
+                    hear(Event::Skipped);
+                    Ok(())
+                }
+                Ok(Some(Next::Packet { first, body })) => self.take(first, &body, &mut hear),
+                Err(reason) => Err(reason),
+            };
+            taken.map_err(|reason| self.failed(reason))?;
+        }
+    }
+
+    /// Returns the bytes to send now, and when the next turn is if the broker sends nothing.
+    pub fn turn(&mut self, now: Duration) -> Result<Turn, Failure> {
+        if let Some(asked) = &self.asked
+            && now >= asked.at + ANSWER_WITHIN
+        {
+            return Err(self.failed(Reason::Late(ANSWER_WITHIN.as_secs())));
+        }
+        if self.asked.is_none() && !self.waiting.is_empty() {
+            self.ask_for_messages(now)?;
+        }
+        if self.asked.is_none() && now >= self.sent_at + self.keep_alive {
+            self.outgoing.extend(packet::packet(packet::PINGREQ, &[]));
+            self.asked = Some(Asked::new(Step::Ping, now));
+        }
+        let send = std::mem::take(&mut self.outgoing);
+        if !send.is_empty() {
+            self.sent_at = now;
+        }
+        let wake = match &self.asked {
+            Some(asked) => asked.at + ANSWER_WITHIN,
+            None => self.sent_at + self.keep_alive,
+        };
+        Ok(Turn { send, wake })
+    }
+
+    /// Returns why the session has failed, if the broker closes the connection now.
+    pub fn hung_up(&self) -> Failure {
+        self.failed(Reason::HungUp)
+    }
+
+    /// Returns what the session is doing.
+    pub fn step(&self) -> Step {
+        self.asked.as_ref().map_or(Step::Listen, |asked| asked.step)
+    }
+
+    fn failed(&self, reason: Reason) -> Failure {
+        Failure {
+            step: self.step(),
+            reason,
+        }
+    }
+
+    fn ask_for_messages(&mut self, now: Duration) -> Result<(), Failure> {
+        let mut asked = Asked::new(Step::Subscribe, now);
+        let mut bytes = 0;
+        let most = FILTER_BYTES_AT_ONCE.min(self.packet_max.saturating_sub(16));
+        while let Some(filter) = self.waiting.front() {
+            bytes += filter.len() + 3;
+            let is_first = asked.filters.is_empty();
+            if !is_first && (bytes > most || asked.filters.len() == FILTERS_AT_ONCE) {
+                break;
+            }
+            self.waiting_bytes -= filter.len();
+            asked.filters.extend(self.waiting.pop_front());
+        }
+        self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+        asked.id = self.last_id;
+        let packet = packet::subscribe(self.protocol, asked.id, &asked.filters);
+        self.asked = Some(asked);
+        if packet.len() > self.packet_max {
+            return Err(self.failed(Reason::Refused(Code(0x95), String::new())));
+        }
+        self.outgoing.extend(packet);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        first: u8,
+        body: &[u8],
+        hear: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Reason> {
+        let kind = first & 0xF0;
+        match (kind, self.is_connected) {
+            (packet::CONNACK, false) => self.connected(body),
+            (_, false) => Err(Reason::NotMqtt),
+            (packet::PUBLISH, true) => {
+                let Message { topic, payload } = packet::publish(self.protocol, first, body)?;
+                match topic {
+                    _ if payload.len() > PAYLOAD_MAX => hear(Event::Skipped),
+                    Some(topic) => hear(Event::Message { topic, payload }),
+                    None => {}
+                }
+                Ok(())
+            }
+            (packet::SUBACK, true) => self.subscribed(body, hear),
+            (packet::PINGRESP, true) => {
+                self.asked.take_if(|asked| asked.step == Step::Ping);
+                Ok(())
+            }
+            (packet::DISCONNECT, true) => {
+                let mut reader = Reader(body);
+                let code = Code(reader.byte().unwrap_or_default());
+                let properties = reader.properties()?;
+                Err(Reason::Refused(code, properties.reason))
+            }
+            _ => Err(Reason::Unexpected("a packet that has no place there")),
+        }
+    }
+
+    fn connected(&mut self, body: &[u8]) -> Result<(), Reason> {
+        let (code, properties) = packet::connack(body)?;
+        let Properties {
+            keep_alive,
+            packet_max,
+            reason,
+        } = properties;
+        if code != Code(0) {
+            return Err(Reason::Refused(code, reason));
+        }
+        // Zero is no limit.
+        let keep_alive = keep_alive.filter(|seconds| *seconds > 0);
+        let keep_alive = keep_alive.map(|seconds| Duration::from_secs(seconds.into()));
+        self.keep_alive = keep_alive.unwrap_or(KEEP_ALIVE).min(KEEP_ALIVE);
+        self.packet_max = packet_max.unwrap_or(PACKET_MAX);
+        self.is_connected = true;
+        self.asked = None;
+        Ok(())
+    }
+
+    fn subscribed(&mut self, body: &[u8], hear: &mut impl FnMut(Event<'_>)) -> Result<(), Reason> {
+        let mut reader = Reader(body);
+        let id = reader.u16()?;
+        if self.protocol == Protocol::V5 {
+            reader.properties()?;
+        }
+        let is_answer = |asked: &mut Asked| asked.step == Step::Subscribe && asked.id == id;
+        let Some(asked) = self.asked.take_if(is_answer) else {
+            return Err(Reason::Unexpected("a SUBACK for nothing"));
+        };
+        if reader.0.len() != asked.filters.len() {
+            return Err(Reason::Malformed("SUBACK has not one code for each filter"));
+        }
+        for (filter, code) in asked.filters.iter().zip(reader.0) {
+            self.known.remove(filter);
+            let code = Code(*code);
+            if code.is_failure() {
+                hear(Event::Refused { filter, code });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Asked {
+    fn new(step: Step, at: Duration) -> Self {
+        Self {
+            step,
+            at,
+            id: 0,
+            filters: vec![],
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The bytes to send.
+    pub send: Vec<u8>,
+    /// When the next turn is, if the broker sends nothing before.
+    pub wake: Duration,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Finds devices by the messages of an MQTT broker: topics of a pattern, Home Assistant's discovery messages, and Sparkplug B.
+//!
+//! This file connects the parts: the crate `petiole-mqtt` knows the protocol and keeps the devices, and `connection` has the socket, `talk` is one session.
+//! A device that is not available is not in the set, and so are all devices while there is no session.
+mod connection;
+mod credentials;
+mod details;
+mod talk;
+
+use super::{
+    super::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads,
+        part::{Bytes, Part},
+    },
+    publish::publish,
+};
+use crate::{
+    backoff::Backoff,
+    model::{
+        device::{DeviceSet, Scope},
+        limits::cut,
+        typed_names::ConfigurationKey,
+    },
+};
+use credentials::{Credentials, NAMES};
+use details::Details;
+use futures::future::BoxFuture;
+use petiole_mqtt::{Login, Protocol};
+use std::{collections::BTreeMap, time::Duration};
+use talk::{ALL_BYTES_MAX, PROBLEM_MAX, Talk};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+/// The wait after the first failure, and the longest one.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Finds devices by the messages of MQTT brokers.
+#[derive(Debug)]
+pub struct Mqtt {
+    bytes: Bytes,
+}
+
+impl Default for Mqtt {
+    fn default() -> Self {
+        Self {
+            bytes: Bytes::new(ALL_BYTES_MAX),
+        }
+    }
+}
+
+impl DiscoveryHandler for Mqtt {
+    fn name(&self) -> &'static str {
+        "mqtt"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Only(NAMES)
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        self.prepare_with(details, &BTreeMap::new())
+    }
+
+    fn prepare_with(
+        &self,
+        details: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<Box<dyn Discovery>, DetailsError> {
+        let details = Details::parse(details)?;
+        Ok(Box::new(MqttDiscovery {
+            credentials: Credentials::read(properties, details.broker.is_tls)?,
+            details,
+            bytes: self.bytes.clone(),
+            configuration: ConfigurationKey::new("", ""),
+        }))
+    }
+}
+
+struct MqttDiscovery {
+    details: Details,
+    credentials: Credentials,
+    bytes: Bytes,
+    configuration: ConfigurationKey,
+}
+
+impl Discovery for MqttDiscovery {
+    fn scope(&self) -> Scope {
+        self.details.scope
+    }
+
+    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
+        self.configuration = configuration.clone();
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            let follow = Box::pin(self.follow(&found));
+            shutdown.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+        })
+    }
+}
+
+impl MqttDiscovery {
+    /// Listens, and after a failure publishes it and begins again.
+    async fn follow(
+        self: Box<Self>,
+        found: &watch::Sender<DeviceSet>,
+    ) -> Result<(), DiscoveryError> {
+        let mut login = Login {
+            protocol: self.details.protocol.unwrap_or(Protocol::V5),
+            // Every broker takes 23 letters and digits. Nothing of a session is kept, so no two clients need to be the same, and none
+            // ends the session of another whose host has the same name.
+            client_id: format!("petiole{:016x}", fastrand::u64(..)),
+            user: self.credentials.user.clone(),
+            password: (*self.credentials.password).clone(),
+        };
+        let mut backoff = Backoff::new(RETRY, RETRY_MAX);
+        loop {
+            let begun = Instant::now();
+            let ended = Talk::new(&self.details, Part::new(&self.bytes, &self.configuration))
+                .run(&self.credentials, &login, found)
+                .await;
+            let may_change = self.details.protocol.is_none();
+            if may_change && ended.is_of_protocol && login.protocol == Protocol::V5 {
+                login.protocol = Protocol::V3;
+                continue;
+            }
+            if may_change && ended.is_of_connect {
+                // It was another fault than the version.
+                login.protocol = Protocol::V5;
+            }
+            if begun.elapsed() > RETRY_MAX {
+                backoff.reset();
+            }
+            let why = format!("{}: {}", self.details.broker, ended.why);
+            let problems = vec![cut(why, PROBLEM_MAX)];
+            publish(
+                DeviceSet {
+                    problems,
+                    ..DeviceSet::complete([])
+                },
+                found,
+            );
+            sleep(backoff.next_wait()).await;
+        }
+    }
+}
