@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
 /// answered leave room for others.
 pub(super) const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
-/// The most requests about brokers and Services. A webhook may hold each one for 10 s.
+/// The most requests about brokers, Services and evictions. A webhook may hold each one for 10 s.
 const ADMITTED_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
 
 /// The turns that wait for answers, or for a place among the requests that are sent.

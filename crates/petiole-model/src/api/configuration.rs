@@ -101,6 +101,12 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
 
+    /// What becomes of Pods that are no brokers and have a slot of the device: `Keep`: they run on. `Evict`: they are evicted
+    /// when their node has not seen the device for the grace period, and when the node reaches the device differently than
+    /// they were told, such as by another device node. Without a cluster this has no effect.
+    #[serde(default)]
+    pub when_gone: WhenGone,
+
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
     /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several
     /// nodes reports alone, at most half of what the others leave. Devices beyond it are left out, and the Configuration says so.
@@ -141,6 +147,14 @@ pub struct ConfigurationSpec {
         )
     )]
     pub resource_name: Option<String>,
+}
+
+/// What becomes of the Pods of a device that is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WhenGone {
+    #[default]
+    Keep,
+    Evict,
 }
 
 /// A discovery handler and its settings.

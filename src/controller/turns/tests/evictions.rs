@@ -1,0 +1,144 @@
+//! The device of a Pod that is no broker goes: the sequences of its eviction.
+use super::*;
+
+/// What node `a` says of its device, of whose Instance a container has the slot.
+#[derive(Clone, Copy)]
+enum Said {
+    Missing,
+    Gone,
+    Seen,
+}
+
+impl Controller {
+    /// A controller that knows an Instance of `cam` with a slot that node `a` holds.
+    fn evicting() -> Self {
+        let mut controller = Self::new(&[]);
+        let fields = json!({"spec": {"whenGone": "Evict", "gracePeriodSeconds": 60}});
+        controller.configures(configuration("cam", fields));
+        controller.holds("a");
+        controller
+    }
+
+    fn holds(&mut self, node: &str) {
+        self.version += 1;
+        let held = instance(
+            "cam-1",
+            json!({
+                "metadata": {
+                    "resourceVersion": self.version.to_string(),
+                    "annotations": {"akri.sh/device-id": "door"},
+                    "labels": {"node.akri.sh/a": ""},
+                },
+                "spec": {"shared": true, "nodes": [], "deviceUsage": {"cam-1-0": node}},
+            }),
+        );
+        self.shows(shown(held));
+    }
+
+    fn says(&mut self, said: Said) {
+        let device = match said {
+            Said::Missing => json!({"id": "door", "state": "Unhealthy"}),
+            Said::Gone => json!({"instance": "cam-1", "state": "Left", "gone": true}),
+            Said::Seen => json!({"id": "door"}),
+        };
+        let view = json!({
+            "namespace": "default", "name": "cam", "complete": true, "generation": 1, "devices": [device],
+        });
+        self.reports("a", json!([view]));
+    }
+
+    /// Has everything sent within this time, and answers evictions so. Returns their times in seconds.
+    fn evicts(&mut self, seconds: u64, tried: Tried) -> Vec<u64> {
+        let begin = self.now.instant;
+        let mut times = vec![];
+        while self.now.instant < begin + Duration::from_secs(seconds) {
+            for (part, request) in self.turns.step(self.now) {
+                let answer = match &request {
+                    Request::Eviction(_) => {
+                        times.push((self.now.instant - begin).as_secs());
+                        Written::new(tried)
+                    }
+                    _ => Written::new(Tried::Done),
+                };
+                let answer = Answer::Written(answer);
+                self.turns.answered(part, &request, answer, self.now);
+            }
+            self.passes(100);
+        }
+        times
+    }
+}
+
+#[test]
+fn a_pod_is_evicted_when_its_node_says_that_the_device_is_gone_and_not_before() {
+    let mut controller = Controller::evicting();
+    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+    controller.says(Said::Missing);
+    assert_eq!(
+        controller.evicts(100, Tried::Done),
+        [0; 0],
+        "the node waits"
+    );
+    controller.says(Said::Seen);
+    assert_eq!(controller.evicts(100, Tried::Done), [0; 0], "it is back");
+    controller.says(Said::Gone);
+    assert_eq!(controller.evicts(50, Tried::Done), [0]);
+}
+
+#[test]
+fn a_refused_eviction_is_tried_again_at_growing_intervals_until_the_device_is_back() {
+    let mut controller = Controller::evicting();
+    controller.says(Said::Gone);
+    let times = controller.evicts(300, Tried::Failed);
+    assert_eq!(times[0], 0);
+    assert!((8..20).contains(&times.len()), "{times:?}");
+    controller.says(Said::Seen);
+    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+}
+
+#[test]
+fn a_pod_that_is_not_found_yet_is_looked_for_again_and_none_once_the_slot_is_free() {
+    let mut controller = Controller::evicting();
+    controller.says(Said::Gone);
+    let times = controller.evicts(10, Tried::Gone);
+    assert!(times.len() > 2 && times[0] == 0, "{times:?}");
+    controller.holds("");
+    assert_eq!(controller.evicts(200, Tried::Done), [0; 0]);
+}
+
+#[test]
+fn a_pod_that_ends_slowly_is_not_evicted_every_second() {
+    let mut controller = Controller::evicting();
+    controller.says(Said::Gone);
+    let times = controller.evicts(150, Tried::Done);
+    assert!(matches!(times[..], [0, 60..62, 120..124]), "{times:?}");
+}
+
+#[test]
+fn a_controller_that_restarts_or_leads_again_goes_on_where_the_other_stopped() {
+    let mut controller = Controller::evicting();
+    controller.says(Said::Gone);
+    controller.sends();
+    assert!(
+        controller.waiting().iter().any(is_of("evict")),
+        "{:?}",
+        controller.waiting()
+    );
+    // What was sent is not answered: another process begins with what the watches show.
+    let mut next = Controller::evicting();
+    next.says(Said::Gone);
+    assert_eq!(next.evicts(30, Tried::Done), [0]);
+}
+
+#[test]
+fn a_configuration_that_is_deleted_meanwhile_evicts_no_pod() {
+    let mut controller = Controller::evicting();
+    controller.says(Said::Gone);
+    let gone = Change {
+        key: key("cam"),
+        version: 900,
+        object: None,
+    };
+    controller.turns.see(News::Configurations(vec![gone]));
+    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+}
