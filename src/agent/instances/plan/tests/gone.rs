@@ -12,11 +12,6 @@ impl Fixture {
         };
         (state.clone(), *gone)
     }
-
-    /// The agent is another process.
-    fn restart(&mut self) {
-        self.absences.clear();
-    }
 }
 
 fn state(state: &str, gone: bool) -> (Option<String>, bool) {
@@ -61,7 +56,7 @@ fn an_agent_that_restarts_counts_anew_also_of_an_instance_that_its_node_has_left
     fixture.said();
     fixture.uptime = 60;
     assert_eq!(fixture.said(), state("Left", true));
-    fixture.restart();
+    fixture.absences.clear();
     fixture.see(&[], false);
     assert_eq!(fixture.said(), state("Left", false), "it may only be late");
     fixture.uptime = 61;
