@@ -53,14 +53,12 @@ impl Controller {
         let mut times = vec![];
         while self.now.instant < begin + Duration::from_secs(seconds) {
             for (part, request) in self.turns.step(self.now) {
-                let answer = match &request {
-                    Request::Eviction(_) => {
-                        times.push((self.now.instant - begin).as_secs());
-                        Written::new(tried)
-                    }
-                    _ => Written::new(Tried::Done),
-                };
-                let answer = Answer::Written(answer);
+                let is_eviction = matches!(request, Request::Eviction(_));
+                if is_eviction {
+                    times.push((self.now.instant - begin).as_secs());
+                }
+                let tried = if is_eviction { tried } else { Tried::Done };
+                let answer = Answer::Written(Written::new(tried));
                 self.turns.answered(part, &request, answer, self.now);
             }
             self.passes(100);
