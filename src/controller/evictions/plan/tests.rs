@@ -88,7 +88,10 @@ fn the_pod_on_the_node_that_lost_the_device_is_evicted_and_the_one_on_the_other_
         .with_node_devices(says("b", json!([seen("cam-1", "at ttyUSB0")])));
     let of_instance = r#"cam-1 on a, Gone, akri.sh/cam-1: {"cam-1-0"} of {"cam-1-0"}"#;
     assert_eq!(due(&here), [of_instance]);
-    let neither = here.with_node_devices(says("b", json!([gone("cam-1"), seen("cam-2", "at ttyUSB0")])));
+    let neither = here.with_node_devices(says(
+        "b",
+        json!([gone("cam-1"), seen("cam-2", "at ttyUSB0")]),
+    ));
     let of_configuration = r#"cam-1 on b, Gone, akri.sh/cam: {"cam-0"} of {"cam-0", "cam-1"}"#;
     assert_eq!(due(&neither), [of_instance, of_configuration]);
 }
