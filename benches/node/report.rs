@@ -66,7 +66,7 @@ impl Row {
 
 pub(super) fn table(rows: &[Row]) -> String {
     let mut table =
-        "| what | budget | measured: median (worst) | command |\n|---|---|---|---|\n".to_owned();
+        "| what | budget | measured: median (worst) | name |\n|---|---|---|---|\n".to_owned();
     for row in rows {
         let budget = row.budget.map_or_else(String::new, |b| match row.unit {
             Unit::Seconds => format!("{b} s"),
@@ -82,7 +82,7 @@ pub(super) fn table(rows: &[Row]) -> String {
         };
         writeln!(
             table,
-            "| {} | {budget} | {median} ({worst}){verdict} | `cargo bench --bench node -- --only {}` |",
+            "| {} | {budget} | {median} ({worst}){verdict} | `{}` |",
             row.what, row.name
         )
         .unwrap();

@@ -2,6 +2,15 @@
 use crate::api_server::Counters;
 use std::{fmt::Write as _, fs, process::Command};
 
+/// The ends of the rows that are printed, and are not on the page.
+const DETAILS: &[&str] = &[
+    "of these of NodeDevices",
+    "of these refused",
+    "sent by watches",
+    "CPU of the API server",
+    "CPU of all agents",
+];
+
 /// A row of the table.
 struct Row {
     what: String,
@@ -94,7 +103,9 @@ impl Report {
         table.push_str(" grows as n^ |\n|---|---|");
         table.push_str(&"---|".repeat(self.agents.len() + 1));
         table.push('\n');
-        for row in &self.rows {
+        let is_detail = |row: &Row| DETAILS.iter().any(|detail| row.what.ends_with(detail));
+        let is_shown = |row: &&Row| row.budget.is_some() || !is_detail(row);
+        for row in self.rows.iter().filter(is_shown) {
             let budget = row
                 .budget
                 .map_or_else(String::new, |b| format!("{b} {}", row.unit));
@@ -102,7 +113,13 @@ impl Report {
             for value in &row.values {
                 let is_over = row.budget.is_some_and(|budget| *value > budget);
                 let over = if is_over { " **over**" } else { "" };
-                write!(table, " {value:.2} {}{over} |", row.unit).unwrap();
+                match row.unit {
+                    "requests" => {
+                        let count = format!("{value:.1}");
+                        write!(table, " {}{over} |", count.trim_end_matches(".0")).unwrap();
+                    }
+                    unit => write!(table, " {value:.2} {unit}{over} |").unwrap(),
+                }
             }
             writeln!(table, " {} |", self.exponent(&row.values)).unwrap();
         }

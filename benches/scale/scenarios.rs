@@ -146,7 +146,7 @@ impl World {
 
     /// (a) Makes all nodes see one device.
     async fn one_device(&mut self, report: &mut Report) {
-        let (what, nodes) = ("(a) all nodes see one device", self.count());
+        let (what, nodes) = ("(a) one shared device", self.count());
         let before = Counters::read(&self.client).await;
         self.appear("one", 1);
         self.configure("one", "one", json!({"capacity": 100})).await;
@@ -174,7 +174,7 @@ impl World {
 
     /// (b) Gives each site devices of its own.
     async fn sites(&mut self, report: &mut Report) {
-        let what = "(b) sites of 50 nodes with 20 devices each";
+        let what = "(b) sites of 50 nodes";
         let sites = self.count() / SITE;
         let devices = sites * DEVICES_OF_A_SITE;
         let before = Counters::read(&self.client).await;
@@ -268,7 +268,7 @@ impl World {
 
     /// (f) Claims slots of shared devices.
     async fn claims(&mut self, report: &mut Report) {
-        let what = "(f) 50 claims a second on devices of 50 nodes";
+        let what = "(f) 50 claims a second";
         let capacity = json!({"capacity": 100, "nodeSelector": {"site": "0"}});
         self.appear("claimed", 10);
         self.configure("claimed", "claimed", capacity).await;

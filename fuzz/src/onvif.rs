@@ -17,7 +17,7 @@ const ALL_IS_OVER: Duration = Duration::from_secs(120);
 /// The most probes of a turn: a round on one interface, and one to each address of each device.
 const PROBES_MAX: usize = 4 * DEVICES_MAX + 16;
 const USER: &str = "user";
-const PASSWORD: &str = "Pass&word<of\"camera";
+const PASSWORD: &str = "S3cr&t<of\"camera";
 
 pub fn run(input: &[u8]) {
     let mut input = Reader(input);
@@ -88,9 +88,9 @@ fn converse(mut inquiry: Inquiry, input: &mut Reader<'_>) -> Option<petiole_onvi
             Step::Send(request) => request,
         };
         assert_eq!(request.url.host, "10.0.0.7", "another host is asked");
-        assert!(!request.body.contains("Pass") && !request.body.contains('\0'));
+        assert!(!request.body.contains("S3cr") && !request.body.contains('\0'));
         let authorization = request.authorization.unwrap_or_default();
-        assert!(!authorization.contains("Pass") && !authorization.contains('\n'));
+        assert!(!authorization.contains("S3cr") && !authorization.contains('\n'));
         let status = u16::from_be_bytes([input.byte(), input.byte()]);
         let challenges = [input.line().unwrap_or_default().to_owned()];
         let length = usize::from(u16::from_be_bytes([input.byte(), input.byte()]));

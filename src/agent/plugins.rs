@@ -24,7 +24,7 @@ use crate::{
     api::instance::Instance,
     model::{
         instance_name::{InstanceKey, InstanceName},
-        limits,
+        limits::SlotLimits,
         plugin_name::PluginName,
         resource_name::ResourceName,
         slot_table::Resource,
@@ -83,7 +83,7 @@ pub(super) async fn run(
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         observed: Arc::default(),
-        slot_limit: 0,
+        slot_limits: SlotLimits::default(),
         accepted: BTreeSet::new(),
         gone: BTreeSet::new(),
         is_gone_stale: true,
@@ -114,7 +114,7 @@ struct Plugins {
     /// each was said to have.
     observed: Arc<Instances>,
     accepted: BTreeSet<ConfigurationKey>,
-    slot_limit: u32,
+    slot_limits: SlotLimits,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
     /// True if `gone` may be out of date.
@@ -210,8 +210,11 @@ impl Plugins {
             let before = std::mem::replace(&mut self.observed, now.clone());
             let unobserved = slots.take_unobserved();
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
-            let limit = limits::slots_of_each(now.values().map(|i| i.spec.capacity));
-            let is_cut_as_before = std::mem::replace(&mut self.slot_limit, limit) == limit;
+            let capacities = now.iter();
+            let limits =
+                SlotLimits::new(capacities.map(|(key, i)| (&*key.namespace, i.spec.capacity)));
+            let is_cut_as_before = limits == self.slot_limits;
+            self.slot_limits = limits;
             let plan::Compared { mut pairs, gone } = plan::compare(&before, &now);
             pairs.retain(|pair| {
                 !is_cut_as_before
@@ -231,7 +234,7 @@ impl Plugins {
                 pairs.into_iter().map(|plan::Pair { key, now, .. }| {
                     let mut observed = observed_slots(key, now, node);
                     observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
-                    observed.capacity = observed.capacity.min(limit);
+                    observed.capacity = observed.capacity.min(self.slot_limits.of(&key.namespace));
                     observed.is_own &= self.inputs.store.is_remote();
                     observed
                 }),

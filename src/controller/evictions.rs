@@ -15,16 +15,22 @@ use crate::{
     model::resource_name::ResourcePrefix,
     store::key_of,
 };
-use holders::{Holders, holders};
+use holders::{Holder, Holders, holders};
 use hyper::{Request, header::CONTENT_TYPE};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, api::ListParams, core::Status};
-use plan::{APART, Action, Evicted, Input, plan};
+use plan::{APART, Action, Evicted, Input, Lost, plan};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
 
 /// The most Pods of a node that are looked at for an eviction. Beyond it: none of them is evicted.
 const PODS_MAX: u32 = 1000;
+
+/// The time for the list and the evictions of an action. It is shorter than the time for an answer, so that it is known
+/// which of the Pods were evicted.
+const EVICTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Remembers of evictions what the next look needs.
 pub(crate) struct Evictions {
@@ -53,8 +59,8 @@ impl Evictions {
 
     /// Takes in the result of an action.
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Instant) {
-        if written.tried == Tried::Done {
-            let of = (action.key.clone(), action.node.clone());
+        if matches!(written.tried, Tried::Done | Tried::Partly) {
+            let of = (action.configuration.clone(), action.node.clone());
             self.evicted.insert(of, now);
         }
     }
@@ -62,24 +68,32 @@ impl Evictions {
 
 /// Carries out an action. It is done once a Pod was evicted and none was refused.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
+    let until = Instant::now() + EVICTED_WITHIN;
     let pods = match pods_of(shared, action).await {
         Ok(pods) => pods,
         Err(e) => {
-            let what = "find the Pods that have lost its device";
-            return Written::new(tried(&action.key, what, Err(e)));
+            let what = "find the Pods that have lost its devices";
+            return Written::new(tried(&action.configuration, what, Err(e)));
         }
     };
-    let found = holders(&action.held, &pods);
+    let found = holders(&action.held, &pods, Timestamp::now());
     say_possible(shared, action, &found);
-    let mut whole = Tried::Gone;
-    for pod in found.certain {
-        whole = match (whole, evict(shared, action, pod).await) {
-            (Tried::Failed, _) | (_, Tried::Failed) => Tried::Failed,
-            (Tried::Done, _) | (_, Tried::Done) => Tried::Done,
-            (other, _) => other,
-        };
+    let mut all = vec![];
+    for holder in &found.certain {
+        let evicted = timeout_at(until, evict(shared, action, holder)).await;
+        all.push(evicted.unwrap_or(Tried::Failed));
     }
-    Written::new(whole)
+    Written::new(whole(&all))
+}
+
+/// Returns the result of several evictions.
+fn whole(all: &[Tried]) -> Tried {
+    match (all.contains(&Tried::Done), all.contains(&Tried::Failed)) {
+        (true, true) => Tried::Partly,
+        (true, false) => Tried::Done,
+        (false, true) => Tried::Failed,
+        (false, false) => Tried::Gone,
+    }
 }
 
 /// Returns the Pods of a node that have not ended, as far as this controller may see.
@@ -104,16 +118,18 @@ async fn pods_of(shared: &Shared, action: &Action) -> kube::Result<Vec<PodPart>>
     Ok(pods)
 }
 
-async fn evict(shared: &Shared, action: &Action, pod: &PodPart) -> Tried {
-    let (key, why) = (key_of(&pod.metadata), action.why());
+async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>) -> Tried {
+    let (key, why) = (key_of(&pod.metadata), action.why(of));
     let events = &shared.events;
     match post(shared, pod).await {
         Ok(_) => {
             info!(pod = %key, "evicted: {why}");
             let reason = Reason::PodEvicted.as_str();
-            events.normal(about(pod), reason, format!("evicted, because {why}"));
-            let text = format!("Pod {key} is evicted, because {why}");
-            events.normal(about(&*action.instance), reason, text);
+            events.normal(about(*pod), reason, format!("evicted, because {why}"));
+            for Lost { instance, .. } in action.named(of) {
+                let text = format!("Pod {key} is evicted, because {why}");
+                events.normal(about(&**instance), reason, text);
+            }
             Tried::Done
         }
         Err(e) if is_not_found(&e) || is_conflict(&e) => {
@@ -127,8 +143,10 @@ async fn evict(shared: &Shared, action: &Action, pod: &PodPart) -> Tried {
             let text =
                 format!("Pod {key} cannot be evicted, though {why}; it is tried again: {says}");
             let reason = Reason::EvictionRefused.as_str();
-            events.warning(about(pod), reason, text.clone());
-            events.warning(about(&*action.instance), reason, text);
+            events.warning(about(*pod), reason, text.clone());
+            for Lost { instance, .. } in action.named(of) {
+                events.warning(about(&**instance), reason, text.clone());
+            }
             Tried::Failed
         }
     }
@@ -156,18 +174,20 @@ fn eviction(pod: &PodPart) -> Value {
 
 /// Says that it is not known which Pod has lost its device.
 fn say_possible(shared: &Shared, action: &Action, found: &Holders<'_>) {
-    let [first, others @ ..] = &found.possible[..] else {
+    let [Holder { pod, of }, others @ ..] = &found.possible[..] else {
         return;
     };
     let text = format!(
         "Pod {} or one of {} more is not evicted, though {}: which of them has the slot is known from Kubernetes 1.36 on; delete the one that uses the device",
-        key_of(&first.metadata),
+        key_of(&pod.metadata),
         others.len(),
-        action.why(),
+        action.why(of),
     );
-    warn!(instance = %action.key, "{text}");
+    warn!(configuration = %action.configuration, "{text}");
     let reason = Reason::EvictionRefused.as_str();
-    (shared.events).warning(about(&*action.instance), reason, text);
+    for Lost { instance, .. } in action.named(of) {
+        (shared.events).warning(about(&**instance), reason, text.clone());
+    }
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ fn step(request: &Request) -> Step {
         },
         Request::Eviction(action) => {
             let what = format!("evict on {}", action.node);
-            (Kind::Eviction, what.into(), action.key.untyped())
+            (Kind::Eviction, what.into(), action.configuration.untyped())
         }
     };
     Step { kind, what, object }

@@ -224,6 +224,7 @@ impl Turns {
             }
             Stage::Status => self.plan_status(part, now),
             Stage::Evictions => {
+                turn.is_touched = false; // what has changed before is planned with
                 let world = self.cluster.part(part);
                 let (actions, waits) = self.evictions.plan(&world, now.instant);
                 (requests(actions, Request::Eviction), waits)
@@ -290,6 +291,7 @@ impl Turns {
 
     /// Returns the requests that are sent now.
     fn send(&mut self, now: Now) -> Vec<(String, Request)> {
+        self.open.drop_outdated_evictions();
         let sent: Vec<_> = std::iter::from_fn(|| self.open.send_next()).collect();
         for (_, request) in &sent {
             self.throttle.sent(request, now.instant);

@@ -5,6 +5,7 @@
 pub mod damping;
 pub mod external;
 pub mod handlers;
+mod part;
 pub mod plan;
 pub mod registry;
 pub mod session;

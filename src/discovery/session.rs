@@ -3,6 +3,7 @@ pub use super::registry::Handlers;
 use super::{
     Discovery,
     damping::{Belief, Damper, Flapping},
+    part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
     plan::{Action, SessionSpec, plan},
     turns::Turns,
 };
@@ -21,7 +22,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, watch},
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -30,9 +31,15 @@ use tracing::{Instrument as _, info_span, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The most devices that are remembered while a look is not whole: names may come and go without end. Beyond it:
-/// further ones are not remembered.
-const SEEN_MAX: usize = 16_384;
+/// Of the bytes of a Configuration's devices, the part for the ids of those that were seen while a look was not whole: names may
+/// come and go without end.
+const SEEN_PART: usize = 4;
+/// The bytes that an id is counted with, beside its text.
+const ID_BYTES: usize = 64;
+/// The discoveries that begin at the same time. What they see first is cut to their parts before others see something.
+const BEGIN_AT_ONCE: usize = 16;
+/// The longest time for which a discovery that sees nothing keeps others from beginning.
+const BEGIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time that a discovery has to end after it was stopped. Those that start next wait for it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -75,7 +82,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
-    let turns = Turns::new(1);
+    let all = All::new(&seen);
     let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
     loop {
         let specs = (running.iter())
@@ -102,7 +109,7 @@ pub async fn run(
                 Action::Start(key, spec) => {
                     let stop = shutdown.child_token();
                     let span = info_span!("discovery", configuration = %key);
-                    let session = Session::new(&handlers, &key, &spec, &seen, &turns);
+                    let session = Session::new(&handlers, &key, &spec, &all);
                     let task = session.run(handlers.clone(), stop.clone()).instrument(span);
                     tasks.spawn(key.clone(), task);
                     running.insert(key, (spec, stop));
@@ -139,61 +146,79 @@ struct Progress {
     has_completed: bool,
     /// The same as [`DiscoveryState::seen`].
     seen: Arc<BTreeSet<DeviceId>>,
+    seen_bytes: usize,
 }
 
 impl Progress {
     /// Remembers the devices of a set, and of the one before, while a missing one may be there.
-    fn see(&mut self, before: &DeviceSet, now: &DeviceSet) {
+    /// Remembers no more than `most` bytes of ids.
+    fn see(&mut self, before: &DeviceSet, now: &DeviceSet, most: usize) {
         if now.is_whole() {
             self.seen = Arc::default();
+            self.seen_bytes = 0;
             return;
         }
         let ids = before.devices.keys().chain(now.devices.keys());
-        let mut new = ids.filter(|id| !self.seen.contains(*id)).peekable();
-        if new.peek().is_some() {
-            let free = SEEN_MAX.saturating_sub(self.seen.len());
-            let new: Vec<_> = new.take(free).cloned().collect();
-            Arc::make_mut(&mut self.seen).extend(new);
+        let new: Vec<_> = ids.filter(|id| !self.seen.contains(*id)).collect();
+        for id in new {
+            let bytes = self.seen_bytes + ID_BYTES + id.as_str().len();
+            if bytes <= most && Arc::make_mut(&mut self.seen).insert(id.clone()) {
+                self.seen_bytes = bytes;
+            }
         }
     }
 }
 
 /// The values that a discovery keeps from one of its runs to the next.
 struct Past {
+    part: Part,
     damper: Damper,
     began: Instant,
+}
+
+/// What all sessions share.
+#[derive(Clone)]
+struct All {
+    seen: watch::Sender<Arc<Discoveries>>,
+    begin: Turns,
+    /// The sessions take over what their discoveries see one after another.
+    turns: Turns,
+    bytes: Bytes,
+}
+
+impl All {
+    fn new(seen: &watch::Sender<Arc<Discoveries>>) -> Self {
+        Self {
+            seen: seen.clone(),
+            begin: Turns::new(BEGIN_AT_ONCE),
+            turns: Turns::new(1),
+            bytes: Bytes::new(DISCOVERED_BYTES_MAX),
+        }
+    }
 }
 
 struct Session {
     key: ConfigurationKey,
     spec: SessionSpec,
-    seen: watch::Sender<Arc<Discoveries>>,
     /// The variables that its devices may set although they are refused by default.
     variables: Variables,
-    /// The sessions take over what their discoveries see one after another.
-    turns: Turns,
+    all: All,
 }
 
 impl Session {
-    fn new(
-        handlers: &Handlers,
-        key: &ConfigurationKey,
-        spec: &SessionSpec,
-        seen: &watch::Sender<Arc<Discoveries>>,
-        turns: &Turns,
-    ) -> Self {
+    fn new(handlers: &Handlers, key: &ConfigurationKey, spec: &SessionSpec, all: &All) -> Self {
         Self {
             key: key.clone(),
             spec: spec.clone(),
-            seen: seen.clone(),
             variables: handlers.variables().clone(),
-            turns: turns.clone(),
+            all: all.clone(),
         }
     }
 
     async fn run(self, handlers: Arc<Handlers>, stop: CancellationToken) {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut past = Past {
+            part: Part::new(&self.all.bytes, &self.key),
             damper: Damper::default(),
             began: Instant::now(),
         };
@@ -227,8 +252,9 @@ impl Session {
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {
+        let begin = stop.run_until_cancelled(self.all.begin.begin()).await?;
         let found = watch::Sender::new(DeviceSet::default());
-        let forward = self.forward(found.subscribe(), past);
+        let forward = self.forward(found.clone(), found.subscribe(), begin, past);
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
         run.spawn(discovery.run(found, stop.clone()).in_current_span());
@@ -250,26 +276,33 @@ impl Session {
         }
     }
 
-    async fn forward(&self, mut sets: watch::Receiver<DeviceSet>, past: &mut Past) {
+    async fn forward(
+        &self,
+        found: watch::Sender<DeviceSet>,
+        mut sets: watch::Receiver<DeviceSet>,
+        begin: OwnedSemaphorePermit,
+        past: &mut Past,
+    ) {
+        let mut begin = Some(begin);
         let mut progress = Progress::default();
         let begun = Instant::now();
         let mut wake = None;
         let mut said = Arc::new(DeviceSet::default());
         loop {
             let is_news = tokio::select! {
-                changed = sets.changed() => match changed {
-                    Ok(()) => true,
-                    Err(_) => return std::future::pending().await,
-                },
+                changed = sets.changed() => changed.is_ok(),
                 () = sleep_until(wake) => false,
+                () = sleep_until(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {
+                    begin = None;
+                    continue;
+                }
             };
-            let turn = self.turns.take(|| {
+            let turn = self.all.turns.take(|| {
                 if is_news {
-                    let mut now = sets.borrow_and_update().clone();
-                    self.variables.remove_refused(&mut now);
+                    let now = self.admitted(&found, &mut past.part, &said);
                     let before = std::mem::replace(&mut said, Arc::new(now));
                     self.measure(&mut progress, &said, begun);
-                    progress.see(&before, &said);
+                    progress.see(&before, &said, past.part.most() / SEEN_PART);
                 }
                 let is_missing = |id: &DeviceId| said.is_whole() || progress.seen.contains(id);
                 let belief = past.damper.turn(&said, is_missing, past.began.elapsed());
@@ -278,7 +311,30 @@ impl Session {
                 wake
             });
             wake = turn.await;
+            begin = begin.filter(|_| !is_news);
         }
+    }
+
+    /// Returns what the discovery has published, without the devices beyond the Configuration's part. They are removed from
+    /// `found`, too, so that nothing keeps them.
+    fn admitted(
+        &self,
+        found: &watch::Sender<DeviceSet>,
+        part: &mut Part,
+        before: &DeviceSet,
+    ) -> DeviceSet {
+        let (mut now, mut removed) = (DeviceSet::default(), 0);
+        found.send_if_modified(|set| {
+            removed = part.admit(before, set);
+            now = set.clone();
+            false
+        });
+        if removed > 0 {
+            now.left_out = true;
+            now.problems.push(part::problem(removed));
+        }
+        self.variables.remove_refused(&mut now);
+        now
     }
 
     /// Publishes what is believed, where it is something else than before.
@@ -290,12 +346,12 @@ impl Session {
             error: None,
         };
         // Nobody else writes this entry. It is compared and dropped without the lock, for which other threads wait.
-        let mut last = self.seen.borrow().get(&self.key).cloned();
+        let mut last = self.all.seen.borrow().get(&self.key).cloned();
         if last.as_ref() == Some(&now) {
             return;
         }
         tell_of_flapping(last.as_ref().map(|last| &*last.flapping), &now.flapping);
-        self.seen.send_modify(|all| {
+        self.all.seen.send_modify(|all| {
             last = Arc::make_mut(all).insert(self.key.clone(), now);
         });
     }
@@ -315,7 +371,8 @@ impl Session {
     }
 
     fn publish(&self, change: impl FnOnce(&mut DiscoveryState)) {
-        self.seen
+        self.all
+            .seen
             .send_modify(|seen| change(Arc::make_mut(seen).entry(self.key.clone()).or_default()));
     }
 }

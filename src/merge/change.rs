@@ -235,7 +235,9 @@ impl Merge<'_> {
                 Some(_) => {}
             }
         }
-        let left = reports.iter().filter(|(_, report)| !report.is_offered());
+        // With the label a node may claim slots.
+        let left = (reports.iter())
+            .filter(|(node, report)| !report.is_offered() && self.surroundings.selects(&of, node));
         let added: BTreeSet<String> = (nodes.iter().cloned())
             .chain(kept)
             .chain(left.map(|(node, _)| (*node).clone()))

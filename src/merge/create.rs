@@ -225,7 +225,7 @@ fn instance(
         capacity: configuration.spec.capacity,
         broker_properties: stored_copy(properties, &configuration.spec.broker_properties),
         shared: device.node.is_none(),
-        device_usage: usage(name, seen),
+        device_usage: usage(name, configuration.spec.capacity, seen),
         nodes,
     };
     let labels = spec.nodes.iter().map(|node| names::node_label(node));
@@ -248,13 +248,13 @@ fn instance(
 }
 
 /// Returns the slots that containers have already. If two nodes report one slot, the first node gets it.
-fn usage(name: &str, seen: &NodeReports<'_>) -> BTreeMap<String, String> {
+fn usage(name: &str, capacity: i32, seen: &NodeReports<'_>) -> BTreeMap<String, String> {
     let mut usage = BTreeMap::new();
     for (node, report) in seen {
         for (slot, owner) in &report.usage {
-            let is_its = slot
-                .parse::<SlotId>()
-                .is_ok_and(|slot| slot.instance == name);
+            let is_its = slot.parse::<SlotId>().is_ok_and(|slot| {
+                slot.instance == name && i64::from(slot.index) < i64::from(capacity)
+            });
             let is_own = (SlotOwner::from_usage(owner))
                 .is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == *node));
             if is_its && is_own {

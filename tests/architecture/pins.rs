@@ -1,4 +1,5 @@
-//! Checks that what builds and releases Petiole is named by its content: actions by commit, images by digest.
+//! Checks that what builds and releases Petiole is named by its content: actions by commit, images by digest; and that every
+//! fuzz target is run.
 use std::{fs, path::Path};
 
 fn read(path: &str) -> String {
@@ -98,5 +99,32 @@ fn a_tag_is_found_wherever_it_stands() {
         ),
     ] {
         assert_eq!(!movable(&line).is_empty(), is_found, "{line}");
+    }
+}
+
+/// Returns the first words of `text` between `open` and `close`.
+fn words_between<'a>(text: &'a str, open: char, close: &str) -> Vec<&'a str> {
+    let parts = text.split(open).skip(1);
+    parts
+        .filter_map(|part| Some(part.split_once(close)?.0))
+        .collect()
+}
+
+#[test]
+fn every_fuzz_target_is_run_and_has_inputs_to_begin_with() {
+    let run = read("fuzz/run");
+    let (_, longest) = run.split_once("longest=(").unwrap();
+    let run = words_between(longest.split_once(")\n").unwrap().0, '[', "]=");
+    let main = read("fuzz/src/main.rs");
+    let (_, targets) = main.split_once("TARGETS: [(&str, Target); ").unwrap();
+    let targets = words_between(targets.split_once("];").unwrap().0, '(', ", ");
+    let targets: Vec<&str> = (targets.iter())
+        .map(|name| name.trim_matches('"'))
+        .collect();
+    assert!(targets.len() > 10);
+    assert_eq!(run, targets);
+    for name in targets {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        assert!(path.join(name).is_dir(), "{name}");
     }
 }

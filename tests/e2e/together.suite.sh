@@ -16,9 +16,10 @@ LARGE=250000
 SPEC=160000
 # The slowest hundredth of the agents' answers, in seconds. With processor time of its own an agent needs less than 0.02 and 0.1
 # (`just perf` measures that). Here two kubelets, the API server and four floods share the cores: a probe was 0.126 and 0.163.
-# Of Allocate it is the bound of a histogram: 0.1 is followed by 0.5.
+# Of Allocate it is the bound of a histogram: 0.1 is followed by 0.5. Node-1 gives out devices that it alone has, from its memory;
+# a claim of a shared device on node-2 waits for the API server.
 HEALTHZ_MAX=0.25
-ALLOCATE_MAX=0.1
+ALLOCATE_MAX=([1]=0.1 [2]=0.5)
 # A look takes two seconds, and up to ten while the API server is slow: at least so many are answered.
 LOOKS_MIN=$((LASTS / 10))
 
@@ -71,11 +72,14 @@ many() {
 # The same object with ever fewer bytes: the largest that is let in is among them.
 SIZES="$OBJECT_MAX 530000 $LARGE $SPEC 64000 32000"
 
-# One Configuration of as many properties and devices as it may have.
+# One Configuration of as many properties and devices as it may have, and very many devices beside it.
 tenant_1() {
-  local bytes
+  local bytes n
   for bytes in $SIZES; do
     many 1 "wide-$bytes" 1000 bytes="$bytes" .brokerSpec=null | write 1
+  done
+  for n in $(seq 40); do
+    many 1 "echo-$n" 1000 bytes=16000 .brokerSpec=null .brokerProperties=null .maxInstances=1 | write 1
   done
 }
 
@@ -106,20 +110,20 @@ tenant_3() {
 # Expressions that are slow to match, all Instances of a node, and Pods whose environment is as large as it may be.
 tenant_4() {
   local n bytes
+  for bytes in $SIZES; do
+    many 4 "environment-$bytes" 1 bytes="$bytes" .brokerSpec=null | write 4
+    for n in 1 2 3; do
+      jq -nc --arg name "environment-$bytes-$n" --arg resource "akri.sh/environment-$bytes" '{apiVersion: "v1", kind: "Pod", metadata: {name: $name}, spec: {
+        terminationGracePeriodSeconds: 0, nodeSelector: {"kubernetes.io/hostname": "node-2"}, containers: [{name: "main", image: "docker.io/library/busybox:stable",
+        command: ["/bin/sh", "-c", "exec sleep 2147483647"], resources: {limits: {($resource): "1"}}}]}}'
+    done | write 4
+  done
   # As benches/node/hostile.rs has it: two expressions of 360 states that are all active at each byte, and that match the values
   # of evil-3. They take nearly all steps that a Configuration may.
   for n in $(seq 100); do
     jq -nc --arg n "$n" --arg slow '{regex: "(?:.?){120}.*"}' '{apiVersion: "akri.sh/v0", kind: "Configuration", metadata: {name: "slow-\($n)"},
       spec: {discoveryHandler: {name: "zeroconf", discoveryDetails: "kind: _rtsp._tcp\ntxt:\n  a: \($slow)\n  b: \($slow)\n"}}}'
   done | write 4
-  for bytes in $SIZES; do
-    many 4 "environment-$bytes" 1 bytes="$bytes" .brokerSpec=null | write 4
-    for n in 1 2 3; do
-      jq -nc --arg name "environment-$bytes-$n" --arg resource "akri.sh/environment-$bytes" '{apiVersion: "v1", kind: "Pod", metadata: {name: $name}, spec: {
-        terminationGracePeriodSeconds: 0, nodeName: "node-2", containers: [{name: "main", image: "docker.io/library/busybox:stable",
-        command: ["/bin/sh", "-c", "exec sleep 2147483647"], resources: {limits: {($resource): "1"}}}]}}'
-    done | write 4
-  done
   many 4 all 1000 bytes=64000 .brokerSpec=null .brokerProperties=null | write 4
 }
 
@@ -235,6 +239,10 @@ is_on_both() { # SERVICE
 test_tenants_and_hosts_at_all_bounds_at_once_stop_nobody() {
   local n began pids=() before pod
   configure honest "kind: _rtsp._tcp" "capacity: 10, gracePeriodSeconds: 60"
+  echo 'apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: own, namespace: default}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "{descriptions: [lamp], shared: false}"}, capacity: 10}' | kubectl create -f -
   for n in 1 2 3 4; do respond "$n" set "cam-$n" _rtsp._tcp 554 "number=$n"; done
   within 20 "the honest devices are healthy on both nodes" all_are_healthy
   before=$(restarts)
@@ -255,7 +263,7 @@ test_tenants_and_hosts_at_all_bounds_at_once_stop_nobody() {
     n=$((n + 1))
     respond $((n % 4 + 1)) set "new-$n" _rtsp._tcp $((600 + n))
     finds_within 10 "new-$n"
-    pod "ask-$n" "node-$((n % 2 + 1))" honest
+    pod "ask-$n" "node-$((n % 2 + 1))" "$([ $((n % 2)) = 1 ] && echo honest || echo own)"
     runs_within 60 "ask-$n"
     sleep 10
   done
@@ -280,6 +288,7 @@ all_attacked() {
   has_created 4 slow- 100
   has_created 4 "configuration.akri.sh/environment-$LARGE" 1
   has_created 4 "pod/environment-$LARGE-" 3
+  [ -n "$(kubectl -n tenant-4 get pods --field-selector status.phase=Running -o name)" ] || fail "no Pod of tenant-4 has its environment"
   for n in 1:3 2:2 3:1 4:3; do
     [ "$(grep -c '^[1-9][0-9]* packets in' "$SUITE/log/evil-${n%:*}")" = "${n#*:}" ] || fail "evil-${n%:*} has not sent all: $(cat "$SUITE/log/evil-${n%:*}")"
   done
@@ -321,7 +330,7 @@ figures() {
     is_at_most "/healthz of node-$n" "$HEALTHZ_MAX" "$slowest"
     slowest=$(allocate_p99 "node-$n")
     note "Allocate of node-$n: p99 at most $slowest s"
-    is_at_most "Allocate of node-$n" "$ALLOCATE_MAX" "${slowest%% *}"
+    is_at_most "Allocate of node-$n" "${ALLOCATE_MAX[n]}" "${slowest%% *}"
   done
   memory_peaks | sed 's/^/note: memory peak: /'
   restarts | sed 's/^/note: restarts: /'

@@ -2,7 +2,10 @@
 use crate::{
     agent::values::Accepted,
     api::{configuration::Problem, reason::Reason},
-    model::{limits, typed_names::ConfigurationKey},
+    model::{
+        limits::{self, SlotLimits},
+        typed_names::ConfigurationKey,
+    },
     store::{Instances, Report},
 };
 use std::collections::BTreeMap;
@@ -13,14 +16,15 @@ pub(super) fn complete(
     accepted: &Accepted,
     reports: &mut BTreeMap<ConfigurationKey, Report>,
 ) {
-    let capacities = instances.values().map(|i| i.spec.capacity);
-    let limit = limits::slots_of_each(capacities);
+    let capacities = instances.iter();
+    let slots = SlotLimits::new(capacities.map(|(key, i)| (&*key.namespace, i.spec.capacity)));
     for (key, report) in reports {
         let configuration = accepted.get(key);
+        let limit = slots.of(&key.namespace);
         let capacity = configuration.map_or(0, |a| a.configuration.spec.capacity);
         if report.instances > 0 && u32::try_from(capacity).is_ok_and(|capacity| capacity > limit) {
             let message = format!(
-                "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}; lower the capacity, or narrow what is found",
+                "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}, and those of a namespace their part; lower the capacity, or narrow what is found",
                 limits::SLOTS_MAX
             );
             report

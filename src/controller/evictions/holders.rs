@@ -1,54 +1,55 @@
 //! Finds out which Pods of a node have lost slots. Pure.
 //!
 //! From Kubernetes 1.36 on the status of a Pod names the devices of its containers. Of other Pods it follows from what they
-//! ask for, if that leaves no choice: as many devices as the node holds, all of them lost, or a single Pod for them. If there
-//! is a choice no Pod is evicted, because another may have the device.
+//! ask for, if that leaves no choice: as many devices as the node holds, all of them lost, or a single Pod for them, which ran
+//! before the loss. If there is a choice no Pod is evicted, because another may have the device.
 use crate::{
     api::names,
     cluster::parts::{ContainerPart, PodPart},
+    controller::clock::elapsed,
     model::{
+        instance_name::InstanceKey,
         requests::{self, Asking},
         resource_name::ResourceName,
     },
 };
-use std::collections::BTreeSet;
+use k8s_openapi::jiff::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// The annotation of a Pod that the kubelet made of a file: it ends with the file, and not with the Pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// How much earlier than the loss a Pod must have started that is taken for a holder without being named one: the slot of a
+/// Pod that has ended is held for some seconds, and the clocks of the node and of the controller differ.
+const MARGIN: Duration = Duration::from_secs(10);
+
 /// The slots of one resource that containers of a node hold, by the ids that the kubelet knows them by.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Held {
-    pub(crate) resource: ResourceName,
     pub(crate) ids: BTreeSet<String>,
-    /// Those of them whose device is lost.
-    pub(crate) due: BTreeSet<String>,
+    /// Those of them whose device is lost, each with its Instance.
+    pub(crate) due: BTreeMap<String, InstanceKey>,
+    /// The time that has passed since the devices were lost, at least.
+    pub(crate) lost_for: Duration,
 }
 
-impl Held {
-    pub(crate) fn new(resource: ResourceName) -> Self {
-        Self {
-            resource,
-            ids: BTreeSet::new(),
-            due: BTreeSet::new(),
-        }
-    }
-
-    pub(crate) fn add(&mut self, id: String, is_due: bool) {
-        if is_due {
-            self.due.insert(id.clone());
-        }
-        self.ids.insert(id);
-    }
+/// A Pod that has, or may have, lost slots of these Instances.
+#[derive(Debug, Clone)]
+pub(crate) struct Holder<'a> {
+    pub(crate) pod: &'a PodPart,
+    pub(crate) of: BTreeSet<InstanceKey>,
 }
 
 /// The Pods that have lost slots.
 #[derive(Debug, Default)]
 pub(crate) struct Holders<'a> {
     /// Those that are to be evicted.
-    pub(crate) certain: Vec<&'a PodPart>,
+    pub(crate) certain: Vec<Holder<'a>>,
     /// Those of which one or more have a lost slot, and it is not known which.
-    pub(crate) possible: Vec<&'a PodPart>,
+    pub(crate) possible: Vec<Holder<'a>>,
 }
 
 /// A Pod that asks for a resource.
@@ -58,47 +59,89 @@ struct Asker<'a> {
     ids: BTreeSet<&'a str>,
 }
 
-/// Returns the Pods that have lost slots. `pods` are all of the node that have not ended.
-pub(crate) fn holders<'a>(held: &[Held], pods: &'a [PodPart]) -> Holders<'a> {
-    let mut found = Holders::default();
-    for held in held {
-        let (known, others): (Vec<_>, Vec<_>) = (pods.iter())
-            .filter_map(|pod| asker(pod, &held.resource))
-            .partition(|asker| !asker.ids.is_empty());
-        let is_due = |asker: &&Asker<'_>| asker.ids.iter().any(|id| held.due.contains(*id));
-        found.add_certain(known.iter().filter(is_due));
-        let is_left = |id: &&String| known.iter().all(|asker| !asker.ids.contains(id.as_str()));
-        let left = held.ids.iter().filter(is_left).count();
-        let due = held.due.iter().filter(is_left).count();
-        let asked: u64 = others.iter().map(|asker| asker.amount).sum();
-        if due == 0 || u64::try_from(left) != Ok(asked) {
-            continue; // a Pod has just begun or ended, and the next look finds it
-        }
-        if due == left || others.len() == 1 {
-            found.add_certain(others.iter());
-        } else {
-            let possible = others.iter().map(|asker| asker.pod);
-            found
-                .possible
-                .extend(possible.filter(|pod| is_evicted(pod)));
-        }
+impl Asker<'_> {
+    /// Returns how many of its slots its status does not name: it has none of init containers.
+    fn unnamed(&self) -> u64 {
+        let named = u64::try_from(self.ids.len()).unwrap_or(u64::MAX);
+        self.amount.saturating_sub(named)
     }
+}
+
+/// Returns the Pods that have lost slots. `pods` are all of the node that have not ended.
+pub(crate) fn holders<'a>(
+    held: &BTreeMap<ResourceName, Held>,
+    pods: &'a [PodPart],
+    now: Timestamp,
+) -> Holders<'a> {
+    let mut found = Holders::default();
+    for (resource, held) in held {
+        let askers = pods.iter().filter_map(|pod| asker(pod, resource));
+        found.add(held, &askers.collect::<Vec<_>>(), now);
+    }
+    let Holders { certain, possible } = &mut found;
+    possible.retain(|holder| {
+        certain
+            .iter()
+            .all(|known| known.pod.metadata.uid != holder.pod.metadata.uid)
+    });
     found
 }
 
 impl<'a> Holders<'a> {
-    fn add_certain<'h>(&mut self, askers: impl Iterator<Item = &'h Asker<'a>>)
-    where
-        'a: 'h,
-    {
-        for Asker { pod, .. } in askers {
-            let uid = &pod.metadata.uid;
-            let is_known = self.certain.iter().any(|known| known.metadata.uid == *uid);
-            if is_evicted(pod) && !is_known {
-                self.certain.push(pod);
+    fn add(&mut self, held: &Held, askers: &[Asker<'a>], now: Timestamp) {
+        let named: BTreeSet<&str> = askers.iter().flat_map(|asker| asker.ids.clone()).collect();
+        for asker in askers {
+            let of = asker.ids.iter().filter_map(|id| held.due.get(*id));
+            add(&mut self.certain, asker.pod, of);
+        }
+        let left = held.ids.iter().filter(|id| !named.contains(id.as_str()));
+        let left = left.count();
+        let due = (held.due.iter()).filter(|(id, _)| !named.contains(id.as_str()));
+        let due: Vec<&InstanceKey> = due.map(|(_, key)| key).collect();
+        let others: Vec<_> = (askers.iter())
+            .filter(|asker| asker.unnamed() > 0)
+            .collect();
+        let asked: u64 = others.iter().map(|asker| asker.unnamed()).sum();
+        if u64::try_from(left) != Ok(asked) {
+            return; // a Pod has just begun or ended, and the next look finds it
+        }
+        let is_certain = due.len() == left || others.len() == 1;
+        let list = match is_certain {
+            true => &mut self.certain,
+            false => &mut self.possible,
+        };
+        let at_least = held.lost_for + MARGIN;
+        for other in others {
+            // The numbers are also the same if the holder has just ended, and a Pod has begun that has no slot yet.
+            let is_old = age(other.pod, now).is_some_and(|age| age >= at_least);
+            if is_old || !is_certain {
+                add(list, other.pod, due.iter().copied());
             }
         }
     }
+}
+
+/// Adds a Pod that has lost slots of these Instances, if there are any.
+fn add<'a, 'k>(
+    list: &mut Vec<Holder<'a>>,
+    pod: &'a PodPart,
+    of: impl Iterator<Item = &'k InstanceKey>,
+) {
+    let of: BTreeSet<InstanceKey> = of.cloned().collect();
+    if of.is_empty() || !is_evicted(pod) {
+        return;
+    }
+    let uid = &pod.metadata.uid;
+    match (list.iter_mut()).find(|known| known.pod.metadata.uid == *uid) {
+        Some(known) => known.of.extend(of),
+        None => list.push(Holder { pod, of }),
+    }
+}
+
+/// Returns how long ago the kubelet took the Pod.
+fn age(pod: &PodPart, now: Timestamp) -> Option<Duration> {
+    let started = pod.status.start_time.as_ref()?;
+    Some(elapsed(started.0, now))
 }
 
 /// Returns whether a Pod with a lost slot is evicted. A broker follows its device otherwise, and is replaced.

@@ -11,19 +11,14 @@
 //! objects alone, whoever was restarted meanwhile. Which Pods have the slots is looked up when they are due (`holders.rs`).
 use super::holders::Held;
 use crate::{
-    api::{
-        configuration::{Configuration, WhenGone},
-        instance::Instance,
-        names,
-        node_devices::SeenDevice,
-    },
+    api::{configuration::WhenGone, instance::Instance, names, node_devices::SeenDevice},
     controller::{queue::Waits, world::World},
     merge::{DeviceReports, plan::held_slots},
     model::{
         instance_name::InstanceKey,
-        resource_name::ResourcePrefix,
-        slot::{SlotId, SlotOwner, holders},
-        typed_names::NodeName,
+        resource_name::{ResourceName, ResourcePrefix},
+        slot::{SlotId, SlotOwner},
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use std::{
@@ -33,12 +28,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Pods of an Instance are evicted from a node at most so often, as a broker is replaced: anybody on a LAN can make a device
-/// move.
+/// Pods of a Configuration are evicted from a node at most so often, as a broker is replaced: anybody on a LAN can make a
+/// device move.
 pub(crate) const APART: Duration = Duration::from_mins(1);
 
-/// The times at which Pods of an Instance were evicted from a node.
-pub(crate) type Evicted = BTreeMap<(InstanceKey, NodeName), Instant>;
+/// The times at which Pods of a Configuration were evicted from a node.
+pub(crate) type Evicted = BTreeMap<(ConfigurationKey, NodeName), Instant>;
+
+/// The most Instances of one Pod that get an Event of its eviction.
+const NAMED: usize = 16;
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
@@ -46,6 +44,15 @@ pub(crate) struct Input<'a> {
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) evicted: &'a Evicted,
     pub(crate) now: Instant,
+}
+
+impl Input<'_> {
+    /// Returns the rest of the time in which no further Pod of a Configuration is evicted from a node.
+    fn pause(&self, of: &ConfigurationKey, node: &NodeName) -> Option<Duration> {
+        let last = self.evicted.get(&(of.clone(), node.clone()))?;
+        let left = (*last + APART).saturating_duration_since(self.now);
+        (!left.is_zero()).then_some(left)
+    }
 }
 
 /// Why a Pod is evicted.
@@ -56,116 +63,187 @@ pub(crate) enum Cause {
     Moved,
 }
 
-/// Evicts the Pods of a node that have these slots.
+/// An Instance whose device a node has lost.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lost {
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) cause: Cause,
+    /// Its slots whose containers cannot use the device any more.
+    slots: BTreeSet<String>,
+}
+
+/// Evicts the Pods of a node that have lost slots of a Configuration. All of its Instances are in one action: by its resource a
+/// Pod may have a slot of any.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
-    pub(crate) key: InstanceKey,
-    pub(crate) instance: Arc<Instance>,
+    pub(crate) configuration: ConfigurationKey,
     pub(crate) node: NodeName,
-    pub(crate) cause: Cause,
-    /// The slots by the Instance's resource and by the Configuration's.
-    pub(crate) held: Vec<Held>,
+    pub(crate) lost: BTreeMap<InstanceKey, Lost>,
+    /// What the node holds by each resource that gives one of the lost slots.
+    pub(crate) held: BTreeMap<ResourceName, Held>,
 }
 
 impl Action {
-    /// Returns what its Pods have lost, for sentences.
-    pub(crate) fn why(&self) -> String {
-        let Self { key, node, .. } = self;
-        match self.cause {
-            Cause::Gone => {
-                format!("node {node} does not see the device of Instance {key} any more")
+    fn new(configuration: ConfigurationKey, node: NodeName) -> Self {
+        Self {
+            configuration,
+            node,
+            lost: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Returns what a Pod with slots of these Instances has lost, for sentences.
+    pub(crate) fn why(&self, of: &BTreeSet<InstanceKey>) -> String {
+        let (node, mut named) = (&self.node, of.iter());
+        let key = named.next().map(ToString::to_string).unwrap_or_default();
+        let more = match named.len() {
+            0 => String::new(),
+            n => format!(" and of {n} more"),
+        };
+        let first = of.first().and_then(|key| self.lost.get(key));
+        match first.map(|lost| lost.cause) {
+            Some(Cause::Gone) | None => {
+                format!("node {node} does not see the device of Instance {key}{more} any more")
             }
-            Cause::Moved => format!(
-                "node {node} reaches the device of Instance {key} differently than the container was told"
+            Some(Cause::Moved) => format!(
+                "node {node} reaches the device of Instance {key}{more} differently than the container was told"
             ),
         }
     }
+
+    /// Returns those of the Instances that get an Event.
+    pub(crate) fn named(&self, of: &BTreeSet<InstanceKey>) -> impl Iterator<Item = &Lost> {
+        of.iter().filter_map(|key| self.lost.get(key)).take(NAMED)
+    }
 }
 
-/// A node that has slots of an Instance.
-#[derive(Clone, Copy)]
-struct Target<'a> {
+/// What all slots of an Instance have in common.
+struct Of<'a> {
     key: &'a InstanceKey,
-    instance: &'a Instance,
-    configuration: &'a Configuration,
-    node: &'a NodeName,
+    instance_resource: ResourceName,
+    configuration_resource: ResourceName,
+    grace: Duration,
 }
+
+impl Action {
+    /// Takes in a slot that the node holds.
+    fn hold(&mut self, of: &Of<'_>, slot: &str, owner: SlotOwner) {
+        let lost = self.lost.get(of.key);
+        let (resource, id) = match owner {
+            SlotOwner::Node(_) => (&of.instance_resource, slot.to_owned()),
+            SlotOwner::Configuration { slot, .. } => (&of.configuration_resource, slot),
+        };
+        let held = self.held.entry(resource.clone()).or_default();
+        if let Some(lost) = lost.filter(|lost| lost.slots.contains(slot)) {
+            held.due.insert(id.clone(), of.key.clone());
+            if lost.cause == Cause::Gone {
+                held.lost_for = of.grace;
+            }
+        }
+        held.ids.insert(id);
+    }
+}
+
+type Actions = BTreeMap<ConfigurationKey, BTreeMap<NodeName, Action>>;
 
 pub(crate) fn plan(input: &Input<'_>) -> (Vec<Action>, Waits) {
-    let (mut actions, mut waits) = (vec![], Waits::default());
-    let world = input.world;
+    let mut waits = Waits::default();
+    let mut actions = lost(input, &mut waits);
+    if !actions.is_empty() {
+        add_held(input, &mut actions);
+    }
+    let actions = actions.into_values().flat_map(BTreeMap::into_values);
+    let with_lost = actions.map(|mut action| {
+        action.held.retain(|_, held| !held.due.is_empty());
+        action
+    });
+    (with_lost.collect(), waits)
+}
+
+/// Returns the actions with what their nodes have lost.
+fn lost(input: &Input<'_>, waits: &mut Waits) -> Actions {
+    let (mut actions, world) = (Actions::new(), input.world);
     let mut configurations = world.configurations.values();
     if !configurations.any(|of| of.spec.when_gone == WhenGone::Evict) {
-        return (actions, waits);
+        return actions;
     }
     let device_reports = DeviceReports::new(world.views(), &world.instances);
     for (key, instance) in &world.instances {
-        let Some(configuration) = evicting(world, key, instance) else {
+        let of = instance.spec.configuration_key(&key.namespace);
+        if !is_evicting(world, &of, instance) {
             continue;
-        };
+        }
         let reports = device_reports.of(key, instance);
-        for node in holders(&instance.spec.device_usage) {
+        for (slot, node) in held_slots(instance) {
             let is_ready = world.nodes.get(&node).is_some_and(|node| node.is_ready);
             let report = reports.get(&node).filter(|_| is_ready);
-            let Some((cause, due)) = report.and_then(|report| due(instance, &node, report)) else {
+            let Some(cause) = report.and_then(|report| cause(instance, slot, report)) else {
                 continue;
             };
-            let last = input.evicted.get(&(key.clone(), node.clone()));
-            let left = last.map(|last| (*last + APART).saturating_duration_since(input.now));
-            if let Some(left) = left.filter(|left| !left.is_zero()) {
+            if let Some(left) = input.pause(&of, &node) {
                 waits.add(left);
                 continue;
             }
-            let target = Target {
-                key,
-                instance,
-                configuration,
-                node: &node,
-            };
-            actions.push(Action {
-                held: held(input, target, &due),
-                key: key.clone(),
+            let of_nodes = actions.entry(of.clone()).or_default();
+            let action = of_nodes
+                .entry(node.clone())
+                .or_insert_with(|| Action::new(of.clone(), node));
+            let lost = action.lost.entry(key.clone()).or_insert_with(|| Lost {
                 instance: instance.clone(),
-                node,
                 cause,
+                slots: BTreeSet::new(),
             });
+            lost.slots.insert(slot.to_owned());
         }
     }
-    (actions, waits)
+    actions
 }
 
-/// Returns the Configuration of an Instance, if Pods that have lost their device are evicted. What is being deleted takes no
-/// Pod with it.
-fn evicting<'a>(
-    world: &'a World,
-    key: &InstanceKey,
-    instance: &Instance,
-) -> Option<&'a Configuration> {
-    let of = instance.spec.configuration_key(&key.namespace);
-    let configuration = world.configurations.get(&of)?;
-    let is_kept = [&instance.metadata, &configuration.metadata]
-        .iter()
-        .all(|metadata| metadata.deletion_timestamp.is_none());
-    (is_kept && configuration.spec.when_gone == WhenGone::Evict).then_some(configuration)
-}
-
-/// Returns the slots of a node whose containers cannot use the device any more.
-fn due<'a>(
-    instance: &'a Instance,
-    node: &NodeName,
-    report: &SeenDevice,
-) -> Option<(Cause, BTreeSet<&'a str>)> {
-    let held = held_slots(instance).filter(|(_, holder)| holder == node);
-    let held = held.map(|(slot, _)| slot);
-    let (cause, due): (_, BTreeSet<&str>) = match &report.connection {
-        _ if report.gone && !report.is_offered() => (Cause::Gone, held.collect()),
-        Some(now) if report.is_healthy() => {
-            let has_moved = |slot: &&str| told(instance, slot).is_some_and(|told| told != now);
-            (Cause::Moved, held.filter(has_moved).collect())
+/// Adds what the nodes hold, in one pass over all slots.
+fn add_held(input: &Input<'_>, actions: &mut Actions) {
+    let (world, prefix) = (input.world, input.resource_prefix);
+    for (key, instance) in &world.instances {
+        let configuration = instance.spec.configuration_key(&key.namespace);
+        let spec = (world.configurations.get(&configuration)).map(|of| &of.spec);
+        let Some((actions, spec)) = actions.get_mut(&configuration).zip(spec) else {
+            continue;
+        };
+        let resource = spec.resource();
+        let of = Of {
+            key,
+            instance_resource: prefix.resource(&key.name),
+            configuration_resource: resource
+                .unwrap_or_else(|| prefix.resource(&configuration.name)),
+            grace: Duration::from_secs(u64::try_from(spec.grace_period_seconds).unwrap_or(0)),
+        };
+        for (slot, usage) in &instance.spec.device_usage {
+            let owner = SlotOwner::from_usage(usage).ok().flatten();
+            let Some(owner) = owner else { continue };
+            if let Some(action) = actions.get_mut(owner.node()) {
+                action.hold(&of, slot, owner);
+            }
         }
-        Some(_) | None => return None,
-    };
-    (!due.is_empty()).then_some((cause, due))
+    }
+}
+
+/// Returns whether Pods that have lost the device of an Instance are evicted. What is being deleted takes no Pod with it.
+fn is_evicting(world: &World, of: &ConfigurationKey, instance: &Instance) -> bool {
+    world.configurations.get(of).is_some_and(|configuration| {
+        let of_both = [&instance.metadata, &configuration.metadata];
+        let is_kept = (of_both.iter()).all(|metadata| metadata.deletion_timestamp.is_none());
+        is_kept && configuration.spec.when_gone == WhenGone::Evict
+    })
+}
+
+/// Returns why the container with a slot cannot use the device any more; `None` if it may.
+fn cause(instance: &Instance, slot: &str, report: &SeenDevice) -> Option<Cause> {
+    if report.gone && !report.is_offered() {
+        return Some(Cause::Gone);
+    }
+    let now = report.connection.as_ref().filter(|_| report.is_healthy())?;
+    let has_moved = told(instance, slot).is_some_and(|told| told != now);
+    has_moved.then_some(Cause::Moved)
 }
 
 /// Returns how the container with a slot was told to reach the device.
@@ -173,36 +251,6 @@ fn told<'a>(instance: &'a Instance, slot: &str) -> Option<&'a String> {
     let slot: SlotId = slot.parse().ok()?;
     let annotations = instance.metadata.annotations.as_ref()?;
     annotations.get(&names::connection_annotation(slot.index))
-}
-
-/// Returns what is held on a node by each resource that gives one of the due slots. By the Configuration's resource containers
-/// may have slots of its other Instances.
-fn held(input: &Input<'_>, target: Target<'_>, due: &BTreeSet<&str>) -> Vec<Held> {
-    let Target {
-        key,
-        instance,
-        configuration,
-        node,
-    } = target;
-    let (of, prefix) = (&instance.spec.configuration_name, input.resource_prefix);
-    let resource = configuration.spec.resource();
-    let mut of_instance = Held::new(prefix.resource(&key.name));
-    let mut of_configuration = Held::new(resource.unwrap_or_else(|| prefix.resource(of)));
-    let its = input.world.instances.iter();
-    let its = its.filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == *of);
-    for (its_key, instance) in its {
-        for (slot, usage) in &instance.spec.device_usage {
-            let is_due = its_key == key && due.contains(slot.as_str());
-            let owner = SlotOwner::from_usage(usage).ok().flatten();
-            match owner.filter(|owner| owner.node() == node) {
-                Some(SlotOwner::Node(_)) if its_key == key => of_instance.add(slot.clone(), is_due),
-                Some(SlotOwner::Configuration { slot, .. }) => of_configuration.add(slot, is_due),
-                Some(SlotOwner::Node(_)) | None => {}
-            }
-        }
-    }
-    let both = [of_instance, of_configuration].into_iter();
-    both.filter(|held| !held.due.is_empty()).collect()
 }
 
 #[cfg(test)]

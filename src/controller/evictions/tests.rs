@@ -1,22 +1,27 @@
 use super::*;
-use crate::{
-    controller::fixtures::{Fake, instance, refusal},
-    model::instance_name::InstanceKey,
-};
-use holders::Held;
-use plan::Cause;
-use std::sync::Arc;
+use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
+use std::collections::BTreeMap;
 
-fn action() -> Action {
-    let mut held = Held::new("akri.sh/cam-1".parse().unwrap());
-    held.add("cam-1-0".to_owned(), true);
-    Action {
-        key: InstanceKey::new("default", "cam-1"),
-        instance: Arc::new(instance("cam-1", json!({}))),
-        node: "a".into(),
-        cause: Cause::Gone,
-        held: vec![held],
-    }
+/// The action of a node that has lost `cam-1`, whose slots containers hold.
+fn action(slots: usize) -> Action {
+    let usage: BTreeMap<_, _> = (0..slots).map(|n| (format!("cam-1-{n}"), "a")).collect();
+    let held = instance(
+        "cam-1",
+        json!({"spec": {"shared": true, "nodes": ["a"], "deviceUsage": usage}}),
+    );
+    let gone = json!({"instance": "cam-1", "state": "Left", "gone": true});
+    let says = json!([{
+        "namespace": "default", "name": "cam", "complete": true, "generation": 1, "devices": [gone],
+    }]);
+    let world = World::default()
+        .with_nodes([("a", ready())])
+        .with_configuration(configuration("cam", json!({"spec": {"whenGone": "Evict"}})))
+        .with_instance(held)
+        .with_node_devices(node_devices("a", says));
+    let mut evictions = Evictions::new("akri.sh".parse().unwrap());
+    let (mut actions, _) = evictions.plan(&world, Instant::now());
+    assert_eq!(actions.len(), 1, "{actions:?}");
+    actions.remove(0)
 }
 
 fn pods(names: &[&str]) -> Value {
@@ -24,6 +29,7 @@ fn pods(names: &[&str]) -> Value {
         json!({
             "metadata": {"name": name, "namespace": "other", "uid": format!("uid-{name}")},
             "spec": {"containers": [{"resources": {"limits": {"akri.sh/cam-1": "1"}}}]},
+            "status": {"startTime": "2026-01-01T00:00:00Z"},
         })
     };
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": names.iter().map(pod).collect::<Vec<_>>()})
@@ -37,7 +43,7 @@ async fn acts(names: &'static [&'static str], code: u16) -> (Tried, Vec<String>)
         false if code == 201 => (201, json!({"kind": "Status", "status": "Success"})),
         false => refusal(code),
     });
-    let written = act(&fake.shared, &action()).await;
+    let written = act(&fake.shared, &action(names.len().max(1))).await;
     (written.tried, fake.asked())
 }
 
@@ -82,13 +88,40 @@ async fn a_disruption_budget_that_refuses_is_asked_again_and_a_pod_that_is_gone_
 #[tokio::test]
 async fn without_the_list_of_pods_nothing_is_evicted() {
     let fake = Fake::new(|_| refusal(500));
-    assert_eq!(act(&fake.shared, &action()).await.tried, Tried::Failed);
+    assert_eq!(act(&fake.shared, &action(1)).await.tried, Tried::Failed);
     assert_eq!(fake.asked().len(), 1);
     let more = Fake::new(|_| {
         let mut list = pods(&["web"]);
         list["metadata"]["continue"] = json!("next");
         (200, list)
     });
-    assert_eq!(act(&more.shared, &action()).await.tried, Tried::Gone);
+    assert_eq!(act(&more.shared, &action(1)).await.tried, Tried::Gone);
     assert_eq!(more.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_that_was_evicted_counts_also_if_another_was_refused() {
+    let fake = Fake::new(|asked| match asked {
+        list if list.starts_with("GET") => (200, pods(&["web", "kept"])),
+        web if web.contains("/web/") => (201, json!({"kind": "Status", "status": "Success"})),
+        _ => refusal(429),
+    });
+    let action = action(2);
+    let written = act(&fake.shared, &action).await;
+    assert_eq!(
+        (written.tried, fake.asked().len()),
+        (Tried::Partly, 3),
+        "{:?}",
+        fake.asked()
+    );
+    let mut evictions = Evictions::new("akri.sh".parse().unwrap());
+    let now = Instant::now();
+    for (tried, is_noted) in [
+        (Tried::Gone, false),
+        (Tried::Failed, false),
+        (Tried::Partly, true),
+    ] {
+        evictions.settle(&action, &Written::new(tried), now);
+        assert_eq!(!evictions.evicted.is_empty(), is_noted, "{tried:?}");
+    }
 }

@@ -131,7 +131,10 @@ fn views(world: &World) -> Views<'_> {
     let mut views = Views::new();
     for (node, view) in world.views() {
         let key = ConfigurationKey::new(&view.namespace, view.name.as_str());
-        views.entry(key).or_default().push((node, view));
+        // A node that the nodeSelector leaves out has nothing to say about it, whatever it reports.
+        if world.selects(&key, node) {
+            views.entry(key).or_default().push((node, view));
+        }
     }
     views
 }

@@ -49,7 +49,7 @@ fn words(request: &Request) -> String {
         Request::Broker(action) => format!("{action:?}"),
         Request::Service(action) => format!("{action:?}"),
         Request::Status(action) => format!("status {:?}", action.object),
-        Request::Eviction(action) => format!("evict {} from {}", action.key, action.node),
+        Request::Eviction(action) => format!("evict {} from {}", action.configuration, action.node),
     }
 }
 

@@ -3,7 +3,7 @@ use super::host_paths::{HandlerPaths, HostPaths, is_plain};
 use crate::{
     model::{
         device::{Device, DeviceNode, DeviceSet, Mount},
-        limits,
+        limits::{self, DEVICE_PROPERTIES_MAX},
         pin::{NotAPin, Pin},
         printable::printable,
     },
@@ -14,8 +14,6 @@ use crate::{
 
 /// The longest id of a device, in bytes. It stands in an annotation. Beyond it: `DiscoveryIncomplete` without the device.
 const ID_MAX: usize = 256;
-/// The most properties of a device. Beyond it: `DiscoveryIncomplete` without the device.
-const PROPERTIES_MAX: usize = limits::INSTANCE_PROPERTIES_MAX - limits::BROKER_PROPERTIES_MAX;
 /// The most bytes of a device's properties, with their names. Beyond it: `DiscoveryIncomplete` without the device.
 const PROPERTY_BYTES_MAX: usize = 32 * 1024;
 /// The longest pin and problem of a handler, in bytes. Beyond it: the problem is cut; a device with such a pin is left out.
@@ -86,9 +84,9 @@ fn device_of(device: v0::Device, allowed: &HandlerPaths) -> Result<Device, Strin
     }
     let bytes = |(name, value): (&String, &String)| name.len() + value.len();
     let bytes: usize = properties.iter().map(bytes).sum();
-    if properties.len() > PROPERTIES_MAX || bytes > PROPERTY_BYTES_MAX {
+    if properties.len() > DEVICE_PROPERTIES_MAX || bytes > PROPERTY_BYTES_MAX {
         return Err(format!(
-            "it has {} properties of {bytes} bytes; {PROPERTIES_MAX} of {PROPERTY_BYTES_MAX} bytes are the most",
+            "it has {} properties of {bytes} bytes; {DEVICE_PROPERTIES_MAX} of {PROPERTY_BYTES_MAX} bytes are the most",
             properties.len()
         ));
     }

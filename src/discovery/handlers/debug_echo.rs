@@ -21,6 +21,8 @@ pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
 /// The longest description, in bytes. It is the device's id, which is stored in an annotation. Beyond it: the
 /// Configuration is not used (`BadDiscoveryDetails`).
 const DESCRIPTION_MAX: usize = 1024;
+/// The most descriptions. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
+const DESCRIPTIONS_MAX: usize = 1000;
 const OFFLINE: &str = "OFFLINE";
 /// The largest file `debug-echo-availability`, in bytes: enough for a word and a comment. Beyond it: it counts as
 /// missing, and all devices are present.
@@ -69,6 +71,12 @@ impl DiscoveryHandler for DebugEcho {
                     "{e}; debugEcho takes `descriptions` (a list, required) and `shared` (true or false)"
                 ))
             })?;
+        let count = details.descriptions.len();
+        if count > DESCRIPTIONS_MAX {
+            return Err(DetailsError(format!(
+                "`descriptions` has {count} entries; {DESCRIPTIONS_MAX} are the most: divide them among Configurations"
+            )));
+        }
         if let Some(long) = (details.descriptions.iter()).find(|d| d.len() > DESCRIPTION_MAX) {
             return Err(DetailsError(format!(
                 "`descriptions: {}` has {} bytes; {DESCRIPTION_MAX} are the most: shorten it",
@@ -166,6 +174,10 @@ mod tests {
             (
                 &format!("descriptions: [{}]", "x".repeat(1025)),
                 "1025 bytes",
+            ),
+            (
+                &format!("descriptions: [{}]", "x, ".repeat(1001)),
+                "1001 entries",
             ),
         ] {
             let message = prepare(details).err().unwrap().to_string();

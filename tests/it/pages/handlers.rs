@@ -1,22 +1,44 @@
-//! Checks that `docs/handlers.md` lists every handler, and every key of `discoveryDetails` that a handler knows.
+//! Checks that `docs/handlers.md` lists every handler, and that the page or section it links for each has every key of
+//! `discoveryDetails` that the handler knows.
 use super::page::{first_cells, read};
 use petiole::discovery::handlers::builtin;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-#[test]
-fn the_page_has_every_handler_and_no_other() {
+/// Returns the handlers of the first table, each with the target of its link.
+fn linked() -> BTreeMap<String, String> {
     let page = read("docs/handlers.md");
     let (start, _) = page.text.split_once("\n## ").unwrap();
     let rows = start.lines().filter(|line| line.starts_with("| [`"));
-    let documented: BTreeSet<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
-    let handlers = builtin();
-    let built_in: BTreeSet<&str> = handlers.iter().map(|handler| handler.name()).collect();
-    assert_eq!(documented, built_in);
+    rows.map(|row| {
+        let (name, rest) = row[4..].split_once("`](").unwrap();
+        let (target, _) = rest.split_once(')').unwrap();
+        (name.to_owned(), target.to_owned())
+    })
+    .collect()
+}
+
+/// Returns the keys in the tables of the section `Keys` of a page, or of the section of `docs/handlers.md`, before the variables.
+fn documented(target: &str) -> BTreeSet<String> {
+    let (page, section) = match target.strip_prefix('#') {
+        Some(section) => (read("docs/handlers.md"), section),
+        None => (read(&format!("docs/{target}")), "Keys"),
+    };
+    let section = page.section(section);
+    let (keys, _) = section.split_once("A container").unwrap_or((section, ""));
+    first_cells(keys).into_iter().map(str::to_owned).collect()
 }
 
 #[test]
-fn the_page_has_every_key_of_the_details_and_no_other() {
-    let page = read("docs/handlers.md");
+fn the_page_has_every_handler_and_no_other() {
+    let documented: BTreeSet<String> = linked().into_keys().collect();
+    let handlers = builtin();
+    let built_in = handlers.iter().map(|handler| handler.name().to_owned());
+    assert_eq!(documented, built_in.collect());
+}
+
+#[test]
+fn the_pages_have_every_key_of_the_details_and_no_other() {
+    let targets = linked();
     for (handler, details) in [
         ("zeroconf", "{kind: _http._tcp, portt: 1}"),
         ("cdi", "{kind: vendor.com/class, portt: 1}"),
@@ -28,13 +50,10 @@ fn the_page_has_every_key_of_the_details_and_no_other() {
         let found = handlers.iter().find(|h| h.name() == handler).unwrap();
         let refusal = found.prepare(details).err().unwrap().to_string();
         let (_, known) = refusal.split_once("known here: ").unwrap();
-        let mut known: BTreeSet<&str> = known.split(", ").collect();
+        let mut known: BTreeSet<String> = known.split(", ").map(str::to_owned).collect();
         if handler == "zeroconf" {
-            known.insert("txtRecords"); // another name of `txt`
+            known.insert("txtRecords".to_owned()); // another name of `txt`
         }
-        let section = page.section(handler);
-        let (keys, _) = section.split_once("A container").unwrap();
-        let documented: BTreeSet<&str> = first_cells(keys).into_iter().collect();
-        assert_eq!(documented, known, "{handler}");
+        assert_eq!(documented(&targets[handler]), known, "{handler}");
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages` writes `docs/configuration.md`.
 mod commands;
+mod configurations;
 mod handlers;
 mod links;
 pub(crate) mod page;
@@ -11,3 +12,4 @@ mod reference;
 mod rfc;
 mod runs;
 mod security;
+mod words;

@@ -1,15 +1,17 @@
 //! Builds `docs/configuration.md` from the definitions in `crds/`.
 use super::page::{files, root};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{env, fmt::Write as _, fs};
 
 const HEAD: &str = "# Reference of the resources
 
-This page is for those who write Configurations or read Instances. It lists every field. It is made of the definitions in `crds/`: do not
-edit it, `just regenerate` writes it. On a cluster, `kubectl explain configuration.spec` shows the same.
-
-In the tables, `a.b` is the field `b` of `a`, and `a[].b` is the field `b` of each entry of the list `a`.
+This page is for those who write Configurations or read Instances. It lists every field that people write or read. `just regenerate` makes
+it of the definitions in `crds/`: do not edit it. `kubectl explain configuration.spec` and `kubectl explain nodedevices.spec` show all
+fields and bounds. `a[].b` is the field `b` of each entry of the list `a`. Entries of `conditions` have the fields of Kubernetes.
 ";
+
+/// A kind that only programs write and read, which the page therefore leaves out.
+const OF_PROGRAMS: &str = "NodeDevices";
 
 /// Returns the page.
 fn page() -> String {
@@ -17,7 +19,9 @@ fn page() -> String {
     for file in files(&root().join("crds"), "yaml") {
         let text = fs::read_to_string(&file).unwrap();
         let definition: Value = serde_saphyr::from_str(&text).unwrap();
-        kind(&mut page, &definition["spec"]);
+        if definition["spec"]["names"]["kind"] != OF_PROGRAMS {
+            kind(&mut page, &definition["spec"]);
+        }
     }
     page
 }
@@ -78,7 +82,8 @@ fn kind(page: &mut String, spec: &Value) {
         )
         .unwrap();
         page.push_str("\n| field | type | default | description |\n|---|---|---|---|\n");
-        fields(page, "", part);
+        let is_of_people = kind == "Configuration" && name == "spec";
+        fields(page, "", part, is_of_people);
     }
 }
 
@@ -111,8 +116,9 @@ fn columns(page: &mut String, version: &Value) {
     }
 }
 
-/// Writes a row for each field of an object, and then the rows of that field's own fields.
-fn fields(page: &mut String, path: &str, object: &Value) {
+/// Writes a row for each field of an object, and then the rows of that field's own fields. The bounds are there if people write the
+/// object.
+fn fields(page: &mut String, path: &str, object: &Value, is_of_people: bool) {
     let Some(properties) = object["properties"].as_object() else {
         return;
     };
@@ -126,18 +132,35 @@ fn fields(page: &mut String, path: &str, object: &Value) {
             (default, _) => format!("`{default}`"),
         };
         let path = format!("{path}{name}");
-        let sentences = [vec![text(&field["description"])], bounds(field)]
-            .concat()
-            .join(" ");
+        let mut sentences = vec![text(&field["description"])];
+        if is_of_people {
+            sentences.extend(bounds(field));
+        }
+        let twin = earlier_twin(properties, name);
+        let is_repeated = twin.is_some();
+        sentences.extend(twin.map(|twin| format!("It has the fields of `{twin}`.")));
+        let sentences = sentences.join(" ");
         writeln!(
             page,
             "| `{path}` | {} | {default} | {sentences} |",
             type_of(field)
         )
         .unwrap();
-        fields(page, &format!("{path}."), field);
-        fields(page, &format!("{path}[]."), &field["items"]);
+        if !is_repeated {
+            fields(page, &format!("{path}."), field, is_of_people);
+        }
+        if name != "conditions" {
+            fields(page, &format!("{path}[]."), &field["items"], is_of_people);
+        }
     }
+}
+
+/// Returns the name of an earlier field of the object that has the same fields.
+fn earlier_twin<'a>(properties: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    let fields = &properties[name]["properties"];
+    let mut earlier = properties.iter().take_while(|(other, _)| *other != name);
+    let twin = earlier.find(|(_, field)| fields.is_object() && field["properties"] == *fields);
+    twin.map(|(twin, _)| twin.as_str())
 }
 
 fn type_of(field: &Value) -> String {

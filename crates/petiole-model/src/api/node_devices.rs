@@ -133,7 +133,7 @@ pub struct SeenDevice {
     /// where the Instance says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
-        "maxProperties" = limits::INSTANCE_PROPERTIES_MAX,
+        "maxProperties" = limits::DEVICE_PROPERTIES_MAX,
         "additionalProperties" = {"type": "string", "maxLength": limits::INSTANCE_PROPERTY_VALUE_MAX}
     ))]
     pub properties: Option<BTreeMap<String, String>>,

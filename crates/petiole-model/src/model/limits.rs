@@ -3,6 +3,8 @@
 //! The schemas of the CustomResourceDefinitions enforce them, and so does every reader of an object, because an object
 //! may have been stored before its definition had a limit, or under a definition without any.
 
+use std::collections::BTreeMap;
+
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
 /// Beyond it: the youngest of the namespace with the largest part are refused (`TooManyConfigurations`).
 pub const AGENT_CONFIGURATIONS: usize = 100;
@@ -15,7 +17,8 @@ pub const AGENT_INSTANCES: usize = 2000;
 pub const CAPACITY_MAX: i32 = 10_000;
 /// The most slots that all Instances of a node offer together. The kubelet writes all of them into its checkpoint at each
 /// change of one resource, and several such writes at the same time: with 1,000 resources a kubelet 1.36 had 0.4 GB of
-/// 20,000 slots, and 1.9 GB of 100,000. Beyond it: the devices with the most slots offer fewer (`TooManySlots`).
+/// 20,000 slots, and 1.9 GB of 100,000. Beyond it: of the namespace with the most slots the devices with the most offer fewer
+/// (`TooManySlots`).
 pub const SLOTS_MAX: u64 = 20_000;
 /// The most entries of `deviceUsage`: every slot, and some that remain after the capacity was lowered. Beyond it:
 /// the API server refuses the write.
@@ -73,6 +76,9 @@ pub const PROPERTY_VALUE_MAX: usize = 8192;
 /// The most properties of an Instance, including those of its device and its Configuration. Beyond it: the API
 /// server refuses the write.
 pub const INSTANCE_PROPERTIES_MAX: usize = 256;
+/// The most properties of a device, so that its Configuration's have their places beside them. Beyond it: the API server refuses
+/// the report; a device of a handler in another process is left out (`DiscoveryIncomplete`).
+pub const DEVICE_PROPERTIES_MAX: usize = INSTANCE_PROPERTIES_MAX - BROKER_PROPERTIES_MAX;
 /// The longest names and values of all properties of an Instance together, in characters. Beyond it: the API server
 /// refuses the write.
 pub const INSTANCE_PROPERTIES_TEXT_MAX: usize = 256 * 1024;
@@ -125,27 +131,56 @@ pub fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Returns the most slots that one Instance may offer so that all Instances with these `capacities` offer at most
-/// [`SLOTS_MAX`]. Large capacities are cut, and small ones stay.
-pub fn slots_of_each(capacities: impl Iterator<Item = i32> + Clone) -> u32 {
-    let most = CAPACITY_MAX.unsigned_abs();
-    let total = |limit: u32| -> u64 {
-        let cut = |capacity| u64::from(u32::try_from(capacity).unwrap_or(0).min(limit));
-        capacities.clone().map(cut).sum()
-    };
-    if total(most) <= SLOTS_MAX {
+/// The most slots that each Instance of a namespace may offer, so that all Instances of a node together offer at most
+/// [`SLOTS_MAX`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlotLimits(BTreeMap<String, u32>);
+
+impl SlotLimits {
+    /// Divides the slots among the namespaces of these capacities, and the part of each among its Instances: what one does not
+    /// need the others have. Large capacities are cut, and small ones stay. One slot of each device is always offered.
+    pub fn new<'a>(capacities: impl Iterator<Item = (&'a str, i32)>) -> Self {
+        let most = u64::from(CAPACITY_MAX.unsigned_abs());
+        let mut namespaces: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (namespace, capacity) in capacities {
+            let capacity = u64::try_from(capacity).unwrap_or(0).min(most);
+            namespaces.entry(namespace).or_default().push(capacity);
+        }
+        let total = |all: &[u64], limit: u64| all.iter().map(|one| *one.min(&limit)).sum::<u64>();
+        let part = |all: &[u64], level: u64| total(all, most).min(level.max(total(all, 1)));
+        let level = largest(SLOTS_MAX, |level| {
+            let parts = namespaces.values().map(|all| part(all, level));
+            parts.sum::<u64>() <= SLOTS_MAX
+        });
+        let limits = namespaces.iter().map(|(namespace, all)| {
+            let limit = largest(most, |limit| total(all, limit) <= part(all, level));
+            let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+            ((*namespace).to_owned(), limit)
+        });
+        Self(limits.collect())
+    }
+
+    /// Returns the most slots of each Instance of a namespace.
+    pub fn of(&self, namespace: &str) -> u32 {
+        let limit = self.0.get(namespace).copied();
+        limit.unwrap_or(CAPACITY_MAX.unsigned_abs())
+    }
+}
+
+/// Returns the largest number from 1 to `most` that holds. Each number below one that holds does, too, and 1 counts as one.
+fn largest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    if holds(most) {
         return most;
     }
-    // The loop finds the largest limit that satisfies the condition. One slot of each device is always offered.
-    let (mut holds, mut breaks) = (1, most);
-    while breaks - holds > 1 {
-        let middle = holds.midpoint(breaks);
-        match total(middle) <= SLOTS_MAX {
-            true => holds = middle,
-            false => breaks = middle,
+    let (mut good, mut bad) = (1, most);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        match holds(middle) {
+            true => good = middle,
+            false => bad = middle,
         }
     }
-    holds
+    good
 }
 
 #[cfg(test)]
@@ -162,7 +197,7 @@ mod tests {
 
     #[test]
     fn only_instances_with_many_slots_are_cut_and_only_where_all_together_have_too_many() {
-        let of = |capacities: &[i32]| slots_of_each(capacities.iter().copied());
+        let of = |capacities: &[i32]| SlotLimits::new(capacities.iter().map(|c| ("a", *c))).of("a");
         assert_eq!(of(&[]), 10_000);
         assert_eq!(of(&[i32::MAX, -1]), 10_000);
         assert_eq!(of(&[10_000; 2]), 10_000);
@@ -172,13 +207,26 @@ mod tests {
         assert_eq!(of(&mixed), 190);
     }
 
+    #[test]
+    fn a_namespace_with_few_slots_is_not_cut_because_of_another() {
+        let mut all = vec![("a", 10_000); 900];
+        all.extend([("b", 100), ("c", 9_000)]);
+        let limits = SlotLimits::new(all.into_iter());
+        assert_eq!(limits.of("b"), 100.max(limits.of("none")));
+        assert!(limits.of("c") >= 9_000);
+        assert_eq!(limits.of("a"), 12);
+    }
+
     proptest! {
         #[test]
-        fn the_slots_of_a_node_are_bounded(capacities in vec(any::<i32>(), 0..2000)) {
-            let limit = slots_of_each(capacities.iter().copied());
-            prop_assert!((1..=10_000).contains(&limit));
-            let sum: u64 = capacities.iter().map(|c| u64::from(u32::try_from(*c).unwrap_or(0).min(limit))).sum();
-            prop_assert!(sum <= SLOTS_MAX);
+        fn the_slots_of_a_node_are_bounded(all in vec((0..4usize, any::<i32>()), 0..2000)) {
+            let all: Vec<(&str, i32)> = all.into_iter().map(|(n, c)| (["a", "b", "c", "d"][n], c)).collect();
+            let limits = SlotLimits::new(all.iter().copied());
+            let offered = |(namespace, capacity): &(&str, i32)| {
+                u64::try_from(*capacity).unwrap_or(0).min(u64::from(limits.of(namespace)))
+            };
+            prop_assert!(all.iter().all(|(namespace, _)| (1..=10_000).contains(&limits.of(namespace))));
+            prop_assert!(all.iter().map(offered).sum::<u64>() <= SLOTS_MAX);
         }
     }
 }

@@ -1,7 +1,11 @@
 use super::*;
+use crate::controller::fixtures::{at, text};
 use serde_json::{Value, json};
 
-/// A Pod that asks for a resource, and what its status says that it has.
+/// The time of the look.
+const NOW: i64 = 10_000;
+
+/// A Pod that asks for a resource, and what its status says that it has. It has run for long.
 fn pod(name: &str, amount: u8, ids: &[&str], fields: Value) -> PodPart {
     let devices: Vec<_> = ids
         .iter()
@@ -17,7 +21,7 @@ fn pod(name: &str, amount: u8, ids: &[&str], fields: Value) -> PodPart {
             {"name": "web", "resources": {}},
             {"name": "main", "resources": {"limits": {"akri.sh/cam": amount.to_string(), "cpu": "1"}}},
         ]},
-        "status": {"phase": "Running", "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}]},
+        "status": {"phase": "Running", "startTime": text(at(0)), "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}]},
     });
     json_patch::merge(&mut object, &fields);
     serde_json::from_value(object).unwrap()
@@ -27,23 +31,36 @@ fn plain(name: &str) -> PodPart {
     pod(name, 1, &[], json!({}))
 }
 
-/// The slots that a node holds, of which `due` are lost.
+/// A Pod that started so many seconds ago.
+fn young(name: &str, age: i64) -> PodPart {
+    pod(
+        name,
+        1,
+        &[],
+        json!({"status": {"startTime": text(at(NOW - age))}}),
+    )
+}
+
+/// The slots that a node holds, of which `due` are lost. Their Instances have the same names.
 fn held(ids: &[&str], due: &[&str]) -> Held {
-    let set = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect();
+    let of = |id: &&str| ((*id).to_owned(), InstanceKey::new("default", *id));
     Held {
-        resource: "akri.sh/cam".parse().unwrap(),
-        ids: set(ids),
-        due: set(due),
+        ids: ids.iter().map(|&id| id.to_owned()).collect(),
+        due: due.iter().map(of).collect(),
+        lost_for: Duration::from_secs(60),
     }
+}
+
+fn names(holders: &[Holder<'_>]) -> String {
+    let names = (holders.iter()).filter_map(|holder| holder.pod.metadata.name.as_deref());
+    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the names of the Pods that certainly, and possibly, have lost slots.
 fn found(held: &Held, pods: &[PodPart]) -> [String; 2] {
-    let found = holders(std::slice::from_ref(held), pods);
-    [found.certain, found.possible].map(|pods| {
-        let names = pods.iter().filter_map(|pod| pod.metadata.name.as_deref());
-        names.collect::<Vec<_>>().join(" ")
-    })
+    let all = BTreeMap::from([("akri.sh/cam".parse().unwrap(), held.clone())]);
+    let found = holders(&all, pods, at(NOW));
+    [names(&found.certain), names(&found.possible)]
 }
 
 #[test]
@@ -154,11 +171,53 @@ fn brokers_mirror_pods_and_those_that_end_are_left_out_and_those_of_daemon_sets_
 
 #[test]
 fn a_pod_that_lost_devices_by_two_resources_is_evicted_once() {
-    let mut other = held(&["cam-1-0"], &["cam-1-0"]);
-    other.resource = "akri.sh/cam-1".parse().unwrap();
     let limits = json!({"akri.sh/cam": "1", "akri.sh/cam-1": "1"});
     let both = json!({"spec": {"containers": [{"resources": {"limits": limits}}]}});
     let pods = [pod("a", 1, &[], both)];
-    let all = [held(&["cam-0"], &["cam-0"]), other];
-    assert_eq!(holders(&all, &pods).certain.len(), 1);
+    let all = BTreeMap::from([
+        ("akri.sh/cam".parse().unwrap(), held(&["cam-0"], &["cam-0"])),
+        (
+            "akri.sh/cam-1".parse().unwrap(),
+            held(&["cam-1-0"], &["cam-1-0"]),
+        ),
+    ]);
+    let found = holders(&all, &pods, at(NOW));
+    let [Holder { of, .. }] = &found.certain[..] else {
+        panic!("{found:?}");
+    };
+    let of: Vec<_> = of.iter().map(|key| key.name.to_string()).collect();
+    assert_eq!(of, ["cam-0", "cam-1-0"]);
+}
+
+#[test]
+fn a_pod_that_begins_when_the_holder_has_just_ended_is_not_taken_for_it() {
+    // Its slot is still held, and the new Pod has none yet: the numbers are the same.
+    let one = held(&["cam-0"], &["cam-0"]);
+    assert_eq!(found(&one, &[young("b", 69)]), ["", ""]);
+    assert_eq!(found(&one, &[young("b", 70)]), ["b", ""]);
+    let two = held(&["cam-0", "cam-1"], &["cam-0", "cam-1"]);
+    assert_eq!(found(&two, &[plain("a"), young("b", 3)]), ["a", ""]);
+    // Of one that the kubelet has not taken it is not known.
+    let new = pod("b", 1, &[], json!({"status": {"startTime": null}}));
+    assert_eq!(found(&one, &[new]), ["", ""]);
+    // A status that names the slot leaves no doubt.
+    let status = json!({"status": {"startTime": text(at(NOW - 1))}});
+    let named = pod("b", 1, &["cam-0"], status);
+    assert_eq!(found(&one, &[named]), ["b", ""]);
+}
+
+#[test]
+fn slots_of_init_containers_are_not_in_the_status_and_are_found_by_their_number() {
+    let limits = json!({"limits": {"akri.sh/cam": "1"}});
+    let sidecar = json!({"resources": limits, "restartPolicy": "Always"});
+    let with_sidecar = json!({"spec": {"initContainers": [sidecar]}});
+    let both = pod("a", 1, &["cam-0"], with_sidecar);
+    let pods = [both, pod("b", 1, &["cam-2"], json!({}))];
+    let three = ["cam-0", "cam-1", "cam-2"];
+    assert_eq!(found(&held(&three, &["cam-1"]), &pods), ["a", ""]);
+    // A Pod whose status names nothing may have it as well.
+    let pods = [&pods[..], &[plain("c")]].concat();
+    let four = ["cam-0", "cam-1", "cam-2", "cam-3"];
+    assert_eq!(found(&held(&four, &["cam-1"]), &pods), ["", "a c"]);
+    assert_eq!(found(&held(&four, &["cam-0", "cam-1"]), &pods), ["a", "c"]);
 }

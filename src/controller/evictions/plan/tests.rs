@@ -48,7 +48,7 @@ fn world(when_gone: &str) -> World {
 }
 
 struct Planned {
-    /// Each Instance and node, with its cause and the due ids of each resource.
+    /// Each node, with what it has lost and the due ids of each resource.
     due: Vec<String>,
     actions: Vec<Action>,
     waits: Waits,
@@ -63,12 +63,15 @@ fn planned_after(world: &World, evicted: &Evicted, now: Instant) -> Planned {
     });
     let words = |action: &Action| {
         let held = action.held.iter();
-        let held = held.map(|h| format!("{}: {:?} of {:?}", h.resource, h.due, h.ids));
+        let held = held.map(|(resource, h)| {
+            let due: Vec<_> = h.due.keys().collect();
+            format!("{resource}: {due:?} of {:?}", h.ids)
+        });
         let held: Vec<_> = held.collect();
-        let Action {
-            key, node, cause, ..
-        } = action;
-        format!("{} on {node}, {cause:?}, {}", key.name, held.join("; "))
+        let lost = action.lost.iter();
+        let lost: Vec<_> =
+            (lost.map(|(key, lost)| format!("{} {:?}", key.name, lost.cause))).collect();
+        format!("{}: {}, {}", action.node, lost.join(", "), held.join("; "))
     };
     Planned {
         due: actions.iter().map(words).collect(),
@@ -86,13 +89,13 @@ fn the_pod_on_the_node_that_lost_the_device_is_evicted_and_the_one_on_the_other_
     let here = world("Evict")
         .with_node_devices(says("a", json!([gone("cam-1")])))
         .with_node_devices(says("b", json!([seen("cam-1", "at ttyUSB0")])));
-    let of_instance = r#"cam-1 on a, Gone, akri.sh/cam-1: {"cam-1-0"} of {"cam-1-0"}"#;
+    let of_instance = r#"a: cam-1 Gone, akri.sh/cam-1: ["cam-1-0"] of {"cam-1-0"}"#;
     assert_eq!(due(&here), [of_instance]);
     let neither = here.with_node_devices(says(
         "b",
         json!([gone("cam-1"), seen("cam-2", "at ttyUSB0")]),
     ));
-    let of_configuration = r#"cam-1 on b, Gone, akri.sh/cam: {"cam-0"} of {"cam-0", "cam-1"}"#;
+    let of_configuration = r#"b: cam-1 Gone, akri.sh/cam: ["cam-0"] of {"cam-0", "cam-1"}"#;
     assert_eq!(due(&neither), [of_instance, of_configuration]);
 }
 
@@ -135,7 +138,7 @@ fn a_pod_that_was_told_another_way_to_the_device_is_evicted() {
     let at =
         |place: &str| world("Evict").with_node_devices(says("a", json!([seen("cam-1", place)])));
     assert_eq!(due(&at("at ttyUSB0")), [""; 0]);
-    let moved = r#"cam-1 on a, Moved, akri.sh/cam-1: {"cam-1-0"} of {"cam-1-0"}"#;
+    let moved = r#"a: cam-1 Moved, akri.sh/cam-1: ["cam-1-0"] of {"cam-1-0"}"#;
     assert_eq!(due(&at("at ttyUSB1")), [moved]);
     // Of a slot without a note it is not known what its container was told.
     let other = at("at ttyUSB0").with_node_devices(says("b", json!([seen("cam-1", "at ttyUSB1")])));
@@ -158,15 +161,60 @@ fn what_is_being_deleted_takes_no_pod_with_it() {
 }
 
 #[test]
-fn a_device_that_goes_again_and_again_ends_pods_once_a_minute_and_no_other_device_waits_for_it() {
+fn all_devices_that_a_node_loses_at_once_are_in_one_action() {
+    let lost = json!([gone("cam-1"), gone("cam-2")]);
+    let world = world("Evict").with_node_devices(says("b", lost));
+    let both =
+        r#"b: cam-1 Gone, cam-2 Gone, akri.sh/cam: ["cam-0", "cam-1"] of {"cam-0", "cam-1"}"#;
+    let planned = planned_after(&world, &Evicted::new(), Instant::now());
+    assert_eq!(planned.due, [both]);
+    let [action] = &planned.actions[..] else {
+        panic!("{:?}", planned.actions);
+    };
+    let of = |names: &[&str]| action.why(&names.iter().map(|name| key(name)).collect());
+    let one = "node b does not see the device of Instance default/cam-2 any more";
+    assert_eq!(of(&["cam-2"]), one);
+    let two = "node b does not see the device of Instance default/cam-1 and of 1 more any more";
+    assert_eq!(of(&["cam-1", "cam-2"]), two);
+}
+
+#[test]
+fn a_pod_must_have_begun_before_the_grace_period_of_what_is_gone_and_of_what_moved_no_such_time_is_known()
+ {
+    let lost_for = |said: Value| {
+        let world = world("Evict").with_node_devices(says("a", json!([said])));
+        let [action] = &planned_after(&world, &Evicted::new(), Instant::now()).actions[..] else {
+            panic!("one action");
+        };
+        action
+            .held
+            .values()
+            .map(|held| held.lost_for)
+            .collect::<Vec<_>>()
+    };
+    let grace = configuration("cam", json!({})).spec.grace_period_seconds;
+    assert!(grace > 0);
+    assert_eq!(
+        lost_for(gone("cam-1")),
+        [Duration::from_secs(grace.unsigned_abs())]
+    );
+    assert_eq!(lost_for(seen("cam-1", "at ttyUSB1")), [Duration::ZERO]);
+}
+
+#[test]
+fn a_device_that_goes_again_and_again_ends_pods_once_a_minute_and_no_other_node_waits_for_it() {
     let world = world("Evict")
         .with_node_devices(says("a", json!([gone("cam-1")])))
         .with_node_devices(says("b", json!([gone("cam-1"), gone("cam-2")])));
     let now = Instant::now();
     let first = planned_after(&world, &Evicted::new(), now);
-    assert_eq!(first.due.len(), 3);
-    let Action { key, node, .. } = first.actions[0].clone();
-    let evicted = Evicted::from([((key, node), now)]);
+    assert_eq!(first.due.len(), 2);
+    let Action {
+        configuration,
+        node,
+        ..
+    } = first.actions[0].clone();
+    let evicted = Evicted::from([((configuration, node), now)]);
     let later = planned_after(&world, &evicted, now + Duration::from_secs(50));
     assert_eq!(later.due, first.due[1..]);
     assert_eq!(later.waits.first(), Some(Duration::from_secs(10)));
@@ -181,6 +229,6 @@ fn a_resource_of_another_name_is_found_and_instances_of_others_are_not() {
         .with_configuration(configuration("cam", fields))
         .with_instance(instance("tv-1", usage))
         .with_node_devices(says("b", json!([gone("cam-2")])));
-    let expected = r#"cam-2 on b, Gone, example.com/lens: {"cam-1"} of {"cam-0", "cam-1"}"#;
+    let expected = r#"b: cam-2 Gone, example.com/lens: ["cam-1"] of {"cam-0", "cam-1"}"#;
     assert_eq!(due(&world), [expected]);
 }

@@ -241,6 +241,12 @@ fn a_selector_that_leaves_out_every_node_is_trouble_and_one_that_selects_some_is
     let left = Arc::new(node_devices("a", left));
     Arc::make_mut(&mut world.node_devices).insert("a".into(), left);
     assert_eq!(reason(&world), "NoNodeSelected");
+    // Nor does what it says is wrong.
+    let problems = report("a", BAD).problems;
+    let bad =
+        json!([{"namespace": "default", "name": "cam", "complete": true, "problems": problems}]);
+    let before = world.clone().with_node_devices(node_devices("a", bad));
+    assert_eq!(reason(&before), "NoNodeSelected");
     let node = Arc::make_mut(Arc::make_mut(&mut world.nodes).get_mut("a").unwrap());
     node.labels.extend([hall]);
     assert_eq!(reason(&world), "Working");

@@ -139,3 +139,49 @@ fn a_configuration_that_is_deleted_meanwhile_evicts_no_pod() {
     controller.turns.see(News::Configurations(vec![gone]));
     assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
 }
+
+impl Controller {
+    /// Has the eviction planned again, as if there were no place to send it.
+    fn with_an_eviction_that_waits() -> Self {
+        let mut controller = Self::evicting();
+        controller.says(Said::Gone);
+        let mut planned = None;
+        while planned.is_none() {
+            for (part, request) in controller.turns.step(controller.now) {
+                let answer = Answer::Written(Written::new(Tried::Gone));
+                (controller.turns).answered(part.clone(), &request, answer, controller.now);
+                if matches!(request, Request::Eviction(_)) {
+                    planned = Some((part, request));
+                }
+            }
+            controller.passes(100);
+        }
+        let (part, request) = planned.unwrap();
+        let mut turn = Turn::new();
+        turn.stage = Stage::Evictions;
+        turn.queue.push_back(request);
+        controller.turns.open.turns.insert(part, turn);
+        controller
+    }
+}
+
+#[test]
+fn an_eviction_that_waits_for_its_place_is_not_sent_once_the_device_is_back() {
+    let mut waits = Controller::with_an_eviction_that_waits();
+    assert_eq!(waits.evicts(1, Tried::Gone), [0]);
+    let mut back = Controller::with_an_eviction_that_waits();
+    back.says(Said::Seen);
+    assert_eq!(back.evicts(100, Tried::Done), [0; 0]);
+    assert!(back.turns.open.turns.is_empty(), "no turn stands still");
+    let mut keep = Controller::with_an_eviction_that_waits();
+    let changed = Change {
+        key: key("cam"),
+        version: 900,
+        object: Some(Arc::new(configuration(
+            "cam",
+            json!({"spec": {"whenGone": "Keep"}}),
+        ))),
+    };
+    keep.turns.see(News::Configurations(vec![changed]));
+    assert_eq!(keep.evicts(100, Tried::Done), [0; 0]);
+}

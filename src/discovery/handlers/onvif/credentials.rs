@@ -129,7 +129,7 @@ fn listed<T: DeserializeOwned>(
         let object = serde_json::from_str(text).map_err(|_| {
             unfit(
                 &name,
-                "it must be a JSON object of UUIDs, each with the keys that docs/handlers.md names",
+                "it must be a JSON object of UUIDs, each with the keys that docs/onvif.md names",
             )
         });
         Ok((name, object?))

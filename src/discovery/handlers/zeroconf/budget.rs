@@ -4,17 +4,12 @@
 //! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
 //! that those of the other hosts leave.
 use super::service::with_record_of;
-use crate::model::{
-    device::Device,
-    division::{Division, share},
-    typed_names::ConfigurationKey,
+use crate::{
+    discovery::part::{Bytes, Part},
+    model::{device::Device, division::share, typed_names::ConfigurationKey},
 };
 use petiole_mdns::LeftOut;
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// The most services of a Configuration. Beyond it: services that come later are left out (`DiscoveryIncomplete`).
 pub(super) const SERVICES_MAX: usize = 4096;
@@ -29,30 +24,14 @@ const LEFT_OUT_MAX: usize = 4096;
 
 /// A host that has used less than this part of the bytes is not the one that has exceeded its share.
 const LARGE: usize = 16;
-/// The bytes of the devices of all discoveries of a process. Each Configuration has copies of its own of what it finds.
-#[derive(Clone)]
-pub(super) struct AllBytes(Arc<Mutex<Division>>);
-
-impl Default for AllBytes {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Division::new(ALL_BYTES_MAX))))
-    }
-}
-
-impl AllBytes {
-    /// The lock is never held over an await.
-    fn lock(&self) -> MutexGuard<'_, Division> {
-        // A panic of another holder leaves valid numbers.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns the bytes for the devices of all discoveries of a process. Each Configuration has copies of its own of what it finds.
+pub(super) fn all_bytes() -> Bytes {
+    Bytes::new(ALL_BYTES_MAX)
 }
 
 /// The bytes of the admitted services, and the services that are left out.
 pub(super) struct ServiceBudget {
-    all: AllBytes,
-    /// The Configuration for which the services are found.
-    of: ConfigurationKey,
-    bytes: usize,
+    part: Part,
     by_source: BTreeMap<IpAddr, usize>,
     /// The full names of services that are left out, and why.
     left_out: BTreeMap<String, LeftOut>,
@@ -73,12 +52,9 @@ pub(super) struct Known<'a> {
 
 impl ServiceBudget {
     /// Returns the budget of the discovery for a Configuration, which is one of several.
-    pub(super) fn within(all: &AllBytes, of: &ConfigurationKey) -> Self {
-        all.lock().join(of);
+    pub(super) fn within(all: &Bytes, of: &ConfigurationKey) -> Self {
         Self {
-            all: all.clone(),
-            of: of.clone(),
-            bytes: 0,
+            part: Part::new(all, of),
             by_source: BTreeMap::new(),
             left_out: BTreeMap::new(),
             more_are_left_out: false,
@@ -88,17 +64,7 @@ impl ServiceBudget {
 
     /// Returns the most bytes that this discovery may have.
     fn most(&self) -> usize {
-        let all = self.all.lock();
-        // A Configuration whose details have changed may have a discovery that is about to end.
-        let beside = all.own(&self.of) - self.bytes;
-        all.most(&self.of).saturating_sub(beside).min(BYTES_MAX)
-    }
-
-    fn set(&mut self, bytes: usize) {
-        let mut all = self.all.lock();
-        all.give_back(&self.of, self.bytes);
-        all.take(&self.of, bytes);
-        self.bytes = bytes;
+        self.part.most().min(BYTES_MAX)
     }
 
     /// Replaces the device of an admitted service. A device that has grown too large keeps its earlier TXT record.
@@ -138,7 +104,10 @@ impl ServiceBudget {
         let more = bytes_of(device);
         let mine = self.by_source.get(&source).copied().unwrap_or_default();
         let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let part = share(signed(self.most()) - signed(self.bytes), signed(mine));
+        let part = share(
+            signed(self.most()) - signed(self.part.bytes()),
+            signed(mine),
+        );
         // A host that has little is refused because of the others.
         let why = match mine + more > BYTES_MAX / LARGE {
             true => LeftOut::Share(source),
@@ -149,14 +118,14 @@ impl ServiceBudget {
 
     fn count(&mut self, source: IpAddr, device: Option<&Device>) {
         let bytes = device.map_or(0, bytes_of);
-        self.set(self.bytes + bytes);
+        self.part.set(self.part.bytes() + bytes);
         *self.by_source.entry(source).or_default() += bytes;
     }
 
     /// Frees the bytes of a device.
     pub(super) fn release(&mut self, source: IpAddr, device: Option<&Device>) {
         let bytes = device.map_or(0, bytes_of);
-        self.set(self.bytes - bytes);
+        self.part.set(self.part.bytes() - bytes);
         if let Some(mine) = self.by_source.get_mut(&source) {
             *mine -= bytes;
             if *mine == 0 {
@@ -208,13 +177,6 @@ impl ServiceBudget {
     }
 }
 
-impl Drop for ServiceBudget {
-    fn drop(&mut self) {
-        self.set(0);
-        self.all.lock().leave(&self.of);
-    }
-}
-
 fn bytes_of(device: &Device) -> usize {
     let properties = device.properties.iter();
     device.id.as_str().len() + properties.map(|(k, v)| k.len() + v.len()).sum::<usize>()
@@ -242,44 +204,50 @@ mod tests {
         }
     }
 
-    fn taken(all: &AllBytes, of: &[ServiceBudget]) -> usize {
+    fn taken(all: &Bytes, of: &[ConfigurationKey]) -> usize {
         let all = all.lock();
-        of.iter().map(|budget| all.own(&budget.of)).sum()
+        of.iter().map(|key| all.own(key)).sum()
     }
 
     #[test]
     fn many_discoveries_of_the_same_services_share_their_bytes() {
-        let all = AllBytes::default();
-        let key = |n: usize| ConfigurationKey::new("a", format!("c{n}"));
-        let mut budgets: Vec<ServiceBudget> = (0..100)
-            .map(|n| ServiceBudget::within(&all, &key(n)))
+        let all = all_bytes();
+        let keys: Vec<_> = (0..100)
+            .map(|n| ConfigurationKey::new("a", format!("c{n}")))
+            .collect();
+        let mut budgets: Vec<ServiceBudget> = (keys.iter())
+            .map(|key| ServiceBudget::within(&all, key))
             .collect();
         budgets.iter_mut().for_each(fill);
-        let bytes: usize = budgets.iter().map(|budget| budget.bytes).sum();
-        assert_eq!(bytes, taken(&all, &budgets));
+        let bytes: usize = budgets.iter().map(|budget| budget.part.bytes()).sum();
+        assert_eq!(bytes, taken(&all, &keys));
         assert!(bytes <= ALL_BYTES_MAX / 2, "{bytes}");
-        assert!(budgets[0].bytes > BYTES_MAX - 16_384 && budgets[4].bytes > 200_000);
+        assert!(budgets[0].part.bytes() > BYTES_MAX - 16_384 && budgets[4].part.bytes() > 200_000);
         // Another namespace has its own part.
         let mut other = ServiceBudget::within(&all, &ConfigurationKey::new("b", "one".to_owned()));
         fill(&mut other);
-        assert!(other.bytes > BYTES_MAX - 16_384, "{}", other.bytes);
+        assert!(
+            other.part.bytes() > BYTES_MAX - 16_384,
+            "{}",
+            other.part.bytes()
+        );
         drop(other);
         budgets.clear();
-        let mut alone = ServiceBudget::within(&all, &key(0));
+        let mut alone = ServiceBudget::within(&all, &keys[0]);
         fill(&mut alone);
-        assert!(alone.bytes > BYTES_MAX - 16_384);
+        assert!(alone.part.bytes() > BYTES_MAX - 16_384);
     }
 
     #[test]
     fn the_next_discovery_of_a_configuration_has_the_part_of_the_one_before() {
-        let all = AllBytes::default();
+        let all = all_bytes();
         let key = ConfigurationKey::new("a", "c".to_owned());
         let mut before = ServiceBudget::within(&all, &key);
         fill(&mut before);
         let mut next = ServiceBudget::within(&all, &key);
         fill(&mut next);
-        assert!(before.bytes + next.bytes <= ALL_BYTES_MAX / 2);
+        assert!(before.part.bytes() + next.part.bytes() <= ALL_BYTES_MAX / 2);
         drop(before);
-        assert_eq!(all.lock().own(&key), next.bytes);
+        assert_eq!(all.lock().own(&key), next.part.bytes());
     }
 }

@@ -1,7 +1,7 @@
 //! Gives `fuzz/` access to the private parts of this handler. Nothing else uses this file.
 use super::{
     address::Address,
-    budget::{self, AllBytes, ServiceBudget},
+    budget::{self, ServiceBudget},
     details::Details,
     environment::Txt,
     events::Known,
@@ -77,7 +77,7 @@ impl Filter {
 
     pub fn discovery(&self) -> Discovery {
         let of = ConfigurationKey::new("", "");
-        let budget = ServiceBudget::within(&AllBytes::default(), &of);
+        let budget = ServiceBudget::within(&budget::all_bytes(), &of);
         let mut discovery = Discovery {
             querier: Querier::new(0),
             known: Known::new(self.0.changes_at_once()),

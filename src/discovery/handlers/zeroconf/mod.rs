@@ -15,7 +15,9 @@ mod plan;
 mod service;
 mod tracked;
 
-use super::super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns};
+use super::super::{
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, part::Bytes, turns::Turns,
+};
 use crate::{
     model::{
         device::{DeviceId, DeviceSet, Scope},
@@ -23,7 +25,7 @@ use crate::{
     },
     telemetry::metrics,
 };
-use budget::{AllBytes, ServiceBudget};
+use budget::ServiceBudget;
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
@@ -38,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Zeroconf {
     mdns: Mdns,
     turns: Turns,
-    bytes: AllBytes,
+    bytes: Bytes,
 }
 
 impl Default for Zeroconf {
@@ -46,7 +48,7 @@ impl Default for Zeroconf {
         Self {
             mdns: Mdns::observed(|counts| metrics().mdns.count(counts)),
             turns: Turns::new(1),
-            bytes: AllBytes::default(),
+            bytes: budget::all_bytes(),
         }
     }
 }
@@ -83,7 +85,7 @@ struct ZeroconfDiscovery {
     details: Details,
     mdns: Mdns,
     turns: Turns,
-    bytes: AllBytes,
+    bytes: Bytes,
     configuration: ConfigurationKey,
 }
 

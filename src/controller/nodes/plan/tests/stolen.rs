@@ -73,6 +73,31 @@ fn a_node_that_the_node_selector_leaves_out_joins_no_instance_and_leaves_those_t
     }
 }
 
+#[test]
+fn a_node_that_the_node_selector_leaves_out_gets_no_label_by_a_device_that_it_has_left() {
+    let [name, _] = camera_names();
+    for (node, is_labelled) in [("a", true), ("b", false)] {
+        let annotations = json!({ "akri.sh/device-id": ID });
+        let spec = json!({ "shared": true, "nodes": ["c"] });
+        let there = instance(
+            &name,
+            json!({ "spec": spec, "metadata": { "annotations": annotations } }),
+        );
+        let key = crate::store::instance_key(&there.metadata);
+        let left = json!({ "id": ID, "state": "Left" });
+        let mut world = selecting_a()
+            .with_node_devices(sees(node, &left))
+            .with_instance(there);
+        let mut memory = Memory::default();
+        let planned = looked(&world, &mut memory, 0);
+        execute(&mut world, &mut memory, &planned, 0);
+        let labels = world.instances[&key].metadata.labels.clone();
+        let label = crate::api::names::node_label(node);
+        let has_label = labels.is_some_and(|labels| labels.contains_key(&label));
+        assert_eq!(has_label, is_labelled, "{node}");
+    }
+}
+
 /// Returns the Instance of a device of one node, called `name`, which says that it is of `id` on `node`.
 fn local(name: &str, id: &str, node: &str) -> Instance {
     let metadata = json!({ "annotations": { "akri.sh/device-id": id } });
@@ -98,7 +123,7 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
 #[test]
 fn slots_of_another_node_in_a_report_are_not_taken_over() {
     let [name, _] = camera_names();
-    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", "g-0": "a" });
+    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-9999"): "a", "g-0": "a" });
     let device = json!({ "id": ID, "properties": {}, "usage": usage });
     let mut world = world().with_node_devices(sees("a", &device));
     let mut memory = Memory::default();

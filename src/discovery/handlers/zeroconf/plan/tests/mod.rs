@@ -4,7 +4,7 @@ mod publication;
 
 use super::super::{
     address::Address,
-    budget::{AllBytes, SERVICES_MAX, ServiceBudget},
+    budget::{self, SERVICES_MAX, ServiceBudget},
     environment::Txt,
 };
 use super::*;
@@ -22,7 +22,7 @@ fn tracker(yaml: &str) -> Tracker {
     let details = Details::parse(&format!("kind: _t._tcp\n{yaml}")).unwrap();
     Tracker::new(
         details,
-        ServiceBudget::within(&AllBytes::default(), &ConfigurationKey::new("", "")),
+        ServiceBudget::within(&budget::all_bytes(), &ConfigurationKey::new("", "")),
     )
 }
 
