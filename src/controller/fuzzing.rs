@@ -103,7 +103,9 @@ impl Controller {
                 let written: Configuration = serde_json::from_value(object)?;
                 Answer::Written(Written::with(change(written, |c| c)))
             }
-            Request::Device(_) | Request::Service(_) => Answer::Written(Written::new(Tried::Done)),
+            Request::Device(_) | Request::Service(_) | Request::Eviction(_) => {
+                Answer::Written(Written::new(Tried::Done))
+            }
             Request::Broker(action) => anyhow::bail!("a broker is missing: {action:?}"),
         })
     }

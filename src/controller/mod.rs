@@ -5,15 +5,17 @@
 //! API server ─ watches ─> parts ─> queue ─> turns ─┬─ 1. nodes      Instances from the NodeDevices of all nodes; lost nodes
 //!     ▲                     ▲                      ├─ 2. brokers    Pods and Jobs for Instances
 //!     │                     │ answers              ├─ 3. services   Services for Instances and Configurations
-//!     └───── requests ──────┴──────── run ─────────┴─ 4. status     conditions and counts
+//!     │                     │                      ├─ 4. status     conditions and counts
+//!     └───── requests ──────┴──────── run ─────────┴─ 5. evictions  Pods that have lost their device
 //! ```
 //! One loop (`run.rs`) takes each object into its part of the cluster as it arrives (`parts.rs`). A part that has changed, or
-//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these four stages. Each plans by what the stages before it have
+//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these five stages. Each plans by what the stages before it have
 //! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
 //! (`throttle.rs`). Only the holder of the Lease acts.
 pub(crate) mod brokers;
 pub(crate) mod clock;
 mod definitions;
+pub(crate) mod evictions;
 #[cfg(test)]
 mod fixtures;
 #[cfg(feature = "fuzzing")]

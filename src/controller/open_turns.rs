@@ -1,12 +1,12 @@
 //! Keeps the turns that wait for answers, and decides how many requests there are at a time and which one is sent next.
-use super::turn::{Request, Turn};
+use super::turn::{Request, Stage, Turn};
 use crate::cluster::SIDE_BY_SIDE;
 use std::collections::BTreeMap;
 
 /// The most requests of all parts together. One part has at most [`SIDE_BY_SIDE`], so that a few of them which are not
 /// answered leave room for others.
 pub(super) const OPEN_AT_ONCE: usize = 4 * SIDE_BY_SIDE;
-/// The most requests about brokers and Services. A webhook may hold each one for 10 s.
+/// The most requests about brokers, Services and evictions. A webhook may hold each one for 10 s.
 const ADMITTED_AT_ONCE: usize = OPEN_AT_ONCE - SIDE_BY_SIDE;
 
 /// The turns that wait for answers, or for a place among the requests that are sent.
@@ -24,6 +24,17 @@ impl OpenTurns {
             turn.queue.clear();
             turn.is_valid = false;
         }
+    }
+
+    /// Gives up the evictions that are not sent of parts that have changed since: the device may be back. These parts are
+    /// planned again in any case, because they have changed.
+    pub(crate) fn drop_outdated_evictions(&mut self) {
+        self.turns.retain(|_, turn| {
+            if turn.is_touched && turn.stage == Stage::Evictions {
+                turn.queue.clear();
+            }
+            turn.open > 0 || !turn.queue.is_empty()
+        });
     }
 
     /// Returns whether what a turn plans could be sent now.

@@ -40,6 +40,8 @@ impl Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tried {
     Done,
+    /// Some of it was done, and the rest was not.
+    Partly,
     /// There was nothing to do, because the object is gone.
     Gone,
     /// The object has changed meanwhile: the write is planned again, by the changed object.

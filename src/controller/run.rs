@@ -1,7 +1,7 @@
 //! The loop of the controller: it takes in what the watches show, sends the requests that `turns.rs` decides, and hands their
 //! answers back.
 use super::{
-    brokers,
+    brokers, evictions,
     news::News,
     nodes::{self, absent_node::Now},
     outcome::Note,
@@ -157,6 +157,7 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
         Request::Broker(action) => Answer::Performed(brokers::perform(shared, action).await),
         Request::Service(action) => Answer::Written(services::act(shared, action).await),
         Request::Status(action) => Answer::Written(status::act(shared, action).await),
+        Request::Eviction(action) => Answer::Written(evictions::act(shared, action).await),
     }
 }
 

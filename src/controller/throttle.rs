@@ -21,6 +21,7 @@ enum Kind {
     Broker,
     Service,
     Status,
+    Eviction,
 }
 
 /// What a request does, and to which object.
@@ -42,6 +43,8 @@ impl Kind {
             Self::Service => (500, 60_000),
             // A status is behind by this at most, however fast things change.
             Self::Status => (200, 5_000),
+            // A slot is held for seconds after its Pod was evicted, and each look lists the Pods of the node.
+            Self::Eviction => (1_000, 30_000),
         };
         Some([first, longest].map(Duration::from_millis))
     }
@@ -131,6 +134,10 @@ fn step(request: &Request) -> Step {
             Object::Configuration(key) => (Kind::Status, "Configuration".into(), key.untyped()),
             Object::Instance(key) => (Kind::Status, "Instance".into(), key.untyped()),
         },
+        Request::Eviction(action) => {
+            let what = format!("evict on {}", action.node);
+            (Kind::Eviction, what.into(), action.configuration.untyped())
+        }
     };
     Step { kind, what, object }
 }

@@ -1,6 +1,7 @@
 //! Defines the turn of a part, its stages, and the requests that it sends. Pure.
 use super::{
     brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
+    evictions::plan::Action as EvictionAction,
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
     outcome::{Tried, Written},
     services::plan::Action as ServiceAction,
@@ -19,6 +20,12 @@ pub(crate) enum Request {
     Broker(BrokerAction),
     Service(ServiceAction),
     Status(StatusAction),
+    Eviction(EvictionAction),
+}
+
+/// Returns the requests that carry out these actions.
+pub(crate) fn requests<A>(actions: Vec<A>, request: impl Fn(A) -> Request) -> Vec<Request> {
+    actions.into_iter().map(request).collect()
 }
 
 /// The answer to a request.
@@ -40,9 +47,10 @@ impl Answer {
                 outcome: Outcome::Failed("the API server does not answer".to_owned()),
                 object: None,
             }),
-            Request::Device(_) | Request::Service(_) | Request::Status(_) => {
-                Self::Written(Written::new(Tried::Failed))
-            }
+            Request::Device(_)
+            | Request::Service(_)
+            | Request::Status(_)
+            | Request::Eviction(_) => Self::Written(Written::new(Tried::Failed)),
         }
     }
 }
@@ -53,6 +61,7 @@ pub(crate) enum Stage {
     Brokers,
     Services,
     Status,
+    Evictions,
 }
 
 impl Stage {
@@ -61,13 +70,14 @@ impl Stage {
             Self::Devices => Some(Self::Brokers),
             Self::Brokers => Some(Self::Services),
             Self::Services => Some(Self::Status),
-            Self::Status => None,
+            Self::Status => Some(Self::Evictions),
+            Self::Evictions => None,
         }
     }
 
     /// Returns whether webhooks of others decide on what is written.
     pub(crate) fn is_admitted(self) -> bool {
-        matches!(self, Self::Brokers | Self::Services)
+        matches!(self, Self::Brokers | Self::Services | Self::Evictions)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Decides what the controller does next: which part of the cluster has its turn, and which requests it sends. It sends
 //! nothing itself and has no clock, so that tests and the simulation run it as the loop does (`run.rs`).
 //!
-//! A turn has four stages: devices, brokers, services, status. Each is planned with what the stages before it have
+//! A turn has five stages: devices, brokers, services, status, evictions. Each is planned with what the stages before it have
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
 //! part. Only a leader has turns.
 use super::{
     brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
     clock::SteadyClock,
+    evictions::Evictions,
     nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
     open_turns::OpenTurns,
     outcome::{Note, Tried, Written},
@@ -15,7 +16,7 @@ use super::{
     services::Services,
     status::{self, Statuses, plan::Seen},
     throttle::Throttle,
-    turn::{Answer, Request, Stage, Turn},
+    turn::{Answer, Request, Stage, Turn, requests},
     world::World,
 };
 use crate::{
@@ -50,6 +51,7 @@ pub(crate) struct Turns {
     brokers: Brokers,
     services: Services,
     statuses: Statuses,
+    evictions: Evictions,
     /// Events that are to be written.
     notes: Vec<Note>,
 }
@@ -65,9 +67,10 @@ impl Turns {
             all_again_at: None,
             clock: SteadyClock::new(now.clock, now.instant),
             devices: Devices::default(),
-            brokers: Brokers::new(resource_prefix),
+            brokers: Brokers::new(resource_prefix.clone()),
             services: Services::default(),
             statuses: Statuses::default(),
+            evictions: Evictions::new(resource_prefix),
             notes: vec![],
         }
     }
@@ -220,6 +223,12 @@ impl Turns {
                 (requests(actions, Request::Service), waits)
             }
             Stage::Status => self.plan_status(part, now),
+            Stage::Evictions => {
+                turn.is_touched = false; // what has changed before is planned with
+                let world = self.cluster.part(part);
+                let (actions, waits) = self.evictions.plan(&world, now.instant);
+                (requests(actions, Request::Eviction), waits)
+            }
         };
         waits.extend(self.throttle.hold(&mut requests, now.instant));
         // What else is planned does not wait for a place.
@@ -282,6 +291,7 @@ impl Turns {
 
     /// Returns the requests that are sent now.
     fn send(&mut self, now: Now) -> Vec<(String, Request)> {
+        self.open.drop_outdated_evictions();
         let sent: Vec<_> = std::iter::from_fn(|| self.open.send_next()).collect();
         for (_, request) in &sent {
             self.throttle.sent(request, now.instant);
@@ -352,6 +362,7 @@ impl Turns {
             Request::Status(action) if written.tried == Tried::Done => {
                 self.notes.extend(status::notes(world, action));
             }
+            Request::Eviction(action) => self.evictions.settle(action, written, now.instant),
             Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
         }
     }
@@ -383,10 +394,6 @@ impl Turns {
             self.touch(touched);
         }
     }
-}
-
-fn requests<A>(actions: Vec<A>, request: impl Fn(A) -> Request) -> Vec<Request> {
-    actions.into_iter().map(request).collect()
 }
 
 #[cfg(test)]

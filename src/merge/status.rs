@@ -100,7 +100,7 @@ fn with_availability(mut status: InstanceStatus, spec: &InstanceSpec, now: &str)
             ConditionStatus::False,
             Reason::DeviceGoneInUse,
             format!(
-                "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers"
+                "no node sees the device, and containers on {holders} hold slots of it; the Instance is deleted as soon as they are free: delete the Pods of these containers, or set spec.whenGone of the Configuration to Evict, which evicts those that are no brokers"
             ),
         ),
         None if identity.is_some() => (

@@ -1,5 +1,6 @@
 # Three stories that users of Akri have told in its issues: Pods that are created again, a node that reboots, and two
-# containers of a Pod that ask for the same resource. docs/migrate-from-akri.md names them by their numbers.
+# containers of a Pod that ask for the same resource. docs/migrate-from-akri.md names them by their numbers. And what users of
+# other device plugins have waited for: a Pod that follows its device.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -13,7 +14,7 @@ refused_pods() {
   kubectl get pods -o json | jq -r '.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.name'
 }
 
-# deploy NAME RESOURCE: one replica on node-1, placed by the scheduler.
+# deploy NAME RESOURCE [NODE|-]: one replica on node-1, or NODE, or any, placed by the scheduler.
 deploy() {
   kubectl apply -f - >/dev/null <<X
 apiVersion: apps/v1
@@ -26,7 +27,7 @@ spec:
     metadata: {labels: {app: $1}}
     spec:
       terminationGracePeriodSeconds: 0
-      nodeSelector: {kubernetes.io/hostname: node-1}
+      $([ "${3:-}" = - ] || echo "nodeSelector: {kubernetes.io/hostname: ${3:-node-1}}")
       tolerations: [{operator: Exists}]
       containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/$2: 1}}}]
 X
@@ -93,6 +94,90 @@ X
 have_one_slot() { # POD
   local init main
   init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
+}
+
+# followed NAME: a Configuration NAME whose Pods are evicted, of the CDI devices that a node describes, and node-1 has one.
+followed() {
+  clean
+  rm -f "$CLUSTER_DIR"/node-*/etc/cdi/pflex.json
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'cdi.kinds={pflex.io/block}' \
+    --wait --timeout 90s >/dev/null
+  agents_are_ready
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec: {discoveryHandler: {name: cdi, discoveryDetails: "kind: pflex.io/block"}, capacity: 1, gracePeriodSeconds: 5, whenGone: Evict}
+X
+  describe_devices "$CLUSTER_DIR/node-1/etc/cdi" pflex1
+  within 10 "node-1 offers it" node_holds node-1 allocatable "$1" 1
+}
+
+# The device goes from node-1 and appears on node-2.
+move_to_node_2() {
+  rm "$CLUSTER_DIR/node-1/etc/cdi/pflex.json"
+  describe_devices "$CLUSTER_DIR/node-2/etc/cdi" pflex1
+}
+
+# Before Kubernetes 1.36 a Pod counts as the holder if it started 10 s before the device could have gone.
+is_known_holder() {
+  for_all_of 12 "its Pod goes on" runs_on node-1 user
+}
+
+runs_on() { # NODE DEPLOYMENT
+  local pod
+  pod=$(pod_of "$2") && [ "$(kubectl get pod "$pod" -o 'jsonpath={.spec.nodeName}')" = "$1" ]
+}
+
+test_a_deployment_follows_its_device_to_another_node() {
+  followed follow
+  local first instance
+  deploy user follow -
+  within 30 "its Pod runs on node-1" runs_on node-1 user
+  first=$(pod_of user)
+  instance=$(kubectl get instances.akri.sh -o 'jsonpath={.items[0].metadata.name}')
+  is_known_holder
+  move_to_node_2
+  within 8 "the next Pod runs on node-2, the grace period of 5 s and 3 s later" runs_on node-2 user
+  note "device moved to another node -> Running there: $TOOK s, of which 5 s are the grace period"
+  within 5 "the Pod's Event says why" has_event "$first" "PodEvicted: evicted, because node node-1 does not see the device"
+  within 5 "so does the Instance's" has_event "$instance" "Pod default/$first is evicted"
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment user >/dev/null
+}
+
+test_a_disruption_budget_keeps_the_pod_of_a_device_that_is_gone() {
+  followed budget
+  local first
+  kubectl create poddisruptionbudget user --selector app=user --min-available 1 >/dev/null
+  deploy user budget -
+  within 30 "its Pod runs on node-1" runs_on node-1 user
+  first=$(pod_of user)
+  is_known_holder
+  # Before the budget knows its Pod it refuses, too.
+  move_to_node_2
+  within 10 "an Event says that the budget refuses" has_event "$first" EvictionRefused
+  for_all_of 3 "the Pod stays" runs_on node-1 user
+  kubectl delete poddisruptionbudget user >/dev/null
+  within 35 "without the budget it is evicted, and the next one runs on node-2" runs_on node-2 user
+  kubectl delete deployment user >/dev/null
+}
+
+test_a_device_that_is_back_within_the_grace_period_keeps_its_pod() {
+  followed back
+  local first
+  deploy user back -
+  within 30 "its Pod runs on node-1" runs_on node-1 user
+  first=$(pod_of user)
+  rm "$CLUSTER_DIR/node-1/etc/cdi/pflex.json"
+  within 5 "the node has lost it" node_holds node-1 allocatable back 0
+  describe_devices "$CLUSTER_DIR/node-1/etc/cdi" pflex1
+  for_all_of 8 "the Pod stays" same_pod user "$first"
+  kubectl delete deployment user >/dev/null
+}
+
+same_pod() { # DEPLOYMENT POD
+  [ "$(pod_of "$1")" = "$2" ]
 }
 
 # A kubelet that starts with a machine refuses the Pods that it finds there, until device plugins have registered.

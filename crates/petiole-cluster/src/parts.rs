@@ -33,6 +33,24 @@ pub struct PodSpecPart {
     pub node_name: Option<String>,
     #[serde(default)]
     pub affinity: serde_json::Value,
+    #[serde(default)]
+    pub containers: Vec<ContainerPart>,
+    #[serde(default)]
+    pub init_containers: Vec<ContainerPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerPart {
+    #[serde(default)]
+    pub resources: ResourcesPart,
+    pub restart_policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ResourcesPart {
+    #[serde(default)]
+    pub limits: BTreeMap<String, Quantity>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -77,6 +95,24 @@ pub struct ContainerStatusPart {
     pub image: String,
     pub state: Option<ContainerStatePart>,
     pub last_state: Option<ContainerStatePart>,
+    /// The devices that it has, from Kubernetes 1.36 on.
+    #[serde(default)]
+    pub allocated_resources_status: Vec<AllocatedPart>,
+}
+
+/// The devices of one resource that a container has.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct AllocatedPart {
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub resources: Vec<AllocatedDevicePart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct AllocatedDevicePart {
+    #[serde(default, rename = "resourceID")]
+    pub id: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -19,6 +19,7 @@ use crate::{
         budget::Turn,
         device::{Device, DeviceId},
         instance_name::InstanceKey,
+        slot::holders,
         slot_table::Use,
         typed_names::{ConfigurationKey, NodeName},
     },
@@ -187,18 +188,21 @@ impl<'a> PlanOfOne<'a> {
     /// that this node does not offer any more frees its part of the budget.
     fn follow_absences(&mut self, budget: &mut InstanceBudget) {
         let is_complete = self.discovery.is_some_and(|s| s.set.complete);
-        let seconds = self.accepted.configuration.spec.grace_period_seconds;
-        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         for (key, instance) in std::mem::take(&mut self.unseen) {
+            let id = device_id(instance);
+            let is_held_back = id.as_ref().is_some_and(|id| self.is_held_back(id));
             if !instance.is_of(self.world.node) {
-                self.watch_on(key, instance);
+                let is_holder = holders(&instance.spec.device_usage).contains(self.world.node);
+                let left = (is_holder && !is_held_back)
+                    .then(|| self.grace_left(key, id.as_ref()))
+                    .flatten();
+                self.watch_on(key, instance, is_complete && left == Some(Duration::ZERO));
                 continue;
             }
-            let id = device_id(instance);
             let is_elsewhere = (self.discovery.zip(id.as_ref()))
                 .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
             if self.is_left_out() || is_elsewhere {
-                self.watch_on(key, instance);
+                self.watch_on(key, instance, false);
                 budget.free(self.key, instance);
                 continue;
             }
@@ -206,37 +210,45 @@ impl<'a> PlanOfOne<'a> {
                 self.count_host(id, self.last_host(id));
             }
             let flapping = id.as_ref().and_then(|id| self.flapping(id));
-            if id.as_ref().is_some_and(|id| self.is_held_back(id)) {
+            if is_held_back {
                 self.report.instances += 1;
                 self.miss(key, instance, flapping);
                 continue; // it is there
             }
-            let is_missing = match (self.discovery, &id) {
-                (Some(discovery), Some(id)) => discovery.is_missing(id),
-                (Some(discovery), None) => discovery.set.is_whole(),
-                (None, _) => false,
-            };
-            if !is_missing {
-                self.report.instances += 1;
-                self.keep(key, instance);
-                continue;
-            }
-            let uptime = self.world.uptime;
-            let since = self.world.absences.get(key).copied().unwrap_or(uptime);
-            let left = (since + grace).saturating_sub(uptime);
-            // Until the Instance is gone: what is not carried out now is not given another grace period.
-            self.absences.insert(key.clone(), since);
-            if is_complete && left.is_zero() {
-                self.watch_on(key, instance);
-                budget.free(self.key, instance);
-                continue;
+            match self.grace_left(key, id.as_ref()) {
+                Some(left) if is_complete && left.is_zero() => {
+                    self.watch_on(key, instance, true);
+                    budget.free(self.key, instance);
+                    continue;
+                }
+                Some(_) => self.miss(key, instance, flapping),
+                None => self.keep(key, instance),
             }
             self.report.instances += 1;
-            self.miss(key, instance, flapping);
-            // Before the first complete look there is nothing to wake for; its end is an event of its own.
-            let end = is_complete.then_some(left);
-            self.wake_in = self.wake_in.into_iter().chain(end).min();
         }
+    }
+
+    /// Returns the rest of the grace period of an Instance whose device is missing; `None` if it may be there.
+    fn grace_left(&mut self, key: &InstanceKey, id: Option<&DeviceId>) -> Option<Duration> {
+        let discovery = self.discovery?;
+        let is_missing = match id {
+            Some(id) => discovery.is_missing(id),
+            None => discovery.set.is_whole(),
+        };
+        if !is_missing {
+            return None;
+        }
+        let seconds = self.accepted.configuration.spec.grace_period_seconds;
+        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let uptime = self.world.uptime;
+        let since = self.world.absences.get(key).copied().unwrap_or(uptime);
+        // Until the Instance is gone: what is not carried out now is not given another grace period.
+        self.absences.insert(key.clone(), since);
+        let left = (since + grace).saturating_sub(uptime);
+        // Before the first complete look there is nothing to wake for; its end is an event of its own.
+        let end = (discovery.set.complete && !left.is_zero()).then_some(left);
+        self.wake_in = self.wake_in.into_iter().chain(end).min();
+        Some(left)
     }
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.

@@ -1,5 +1,6 @@
 //! A controller whose API server does what a test says.
 mod events;
+mod evictions;
 mod history;
 mod limits;
 mod nodes;
@@ -48,6 +49,7 @@ fn words(request: &Request) -> String {
         Request::Broker(action) => format!("{action:?}"),
         Request::Service(action) => format!("{action:?}"),
         Request::Status(action) => format!("status {:?}", action.object),
+        Request::Eviction(action) => format!("evict {} from {}", action.configuration, action.node),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -103,6 +103,12 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
 
+    /// What becomes of Pods that are no brokers and have a slot of the device: `Keep`: they run on. `Evict`: they are evicted
+    /// when their node has not seen the device for the grace period, and when the node reaches the device differently than
+    /// they were told, such as by another device node. Without a cluster this has no effect.
+    #[serde(default, deserialize_with = "when_gone")]
+    pub when_gone: WhenGone,
+
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
     /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several
     /// nodes reports alone, at most half of what the others leave. Devices beyond it are left out, and the Configuration says so.
@@ -147,6 +153,26 @@ pub struct ConfigurationSpec {
     /// Further paths, rights and owners of the device nodes in the containers that get a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_devices: Option<ContainerDevices>,
+}
+
+/// What becomes of the Pods of a device that is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum WhenGone {
+    #[default]
+    Keep,
+    Evict,
+}
+
+/// Reads the field, which no API server has checked where there is none.
+fn when_gone<'de, D: Deserializer<'de>>(value: D) -> Result<WhenGone, D::Error> {
+    match String::deserialize(value)?.as_str() {
+        "Keep" => Ok(WhenGone::Keep),
+        "Evict" => Ok(WhenGone::Evict),
+        other => {
+            let error = format!("spec.whenGone is {other:?}: write Keep or Evict");
+            Err(D::Error::custom(error))
+        }
+    }
 }
 
 /// A discovery handler and its settings.
@@ -351,4 +377,23 @@ fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "nullable": true,
         "x-kubernetes-preserve-unknown-fields": true
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn when_gone_is_kept_unless_it_is_said_and_another_word_is_named_with_those_that_are_right() {
+        let read = |mut fields: Value| {
+            fields["discoveryHandler"] = json!({"name": "udev"});
+            let spec: Result<ConfigurationSpec, _> = serde_json::from_value(fields);
+            spec.map(|spec| spec.when_gone).map_err(|e| e.to_string())
+        };
+        assert_eq!(read(json!({})), Ok(WhenGone::Keep));
+        assert_eq!(read(json!({"whenGone": "Evict"})), Ok(WhenGone::Evict));
+        let error = "spec.whenGone is \"evict\": write Keep or Evict".to_owned();
+        assert_eq!(read(json!({"whenGone": "evict"})), Err(error));
+    }
 }

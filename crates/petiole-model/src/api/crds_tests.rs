@@ -158,6 +158,7 @@ fn akris_lacks_our_fields() {
             "spec.nodeSelector",
             "spec.resourceName",
             "spec.slotReleaseSeconds",
+            "spec.whenGone",
             "status",
         ]
     );

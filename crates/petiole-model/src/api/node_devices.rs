@@ -109,6 +109,10 @@ pub struct SeenDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub state: Option<String>,
+    /// True of a device that was missing for the grace period while a container had a slot of it. Its Pod is evicted where
+    /// `spec.whenGone` of the Configuration says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
     /// A digest of how the node reaches the device. A broker that started with another one is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]

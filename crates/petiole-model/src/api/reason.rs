@@ -54,6 +54,7 @@ reasons! {
     DiscoveryPropertyUnreadable,
     Duplicate,
     Empty,
+    EvictionRefused,
     Flapping,
     HandlerChanged,
     /// Another host announces a pinned device.
@@ -71,6 +72,8 @@ reasons! {
     NotReported,
     OlderDefinition,
     OtherHost,
+    /// A Pod that is no broker was evicted, because its device is gone.
+    PodEvicted,
     ResourcePrefix,
     ResourceTaken,
     ServiceNameTaken,

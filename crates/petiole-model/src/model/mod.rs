@@ -17,6 +17,7 @@ pub mod pin;
 pub mod plugin_name;
 pub mod printable;
 pub mod property_source;
+pub mod requests;
 pub mod resource_name;
 pub mod resource_names;
 pub mod scheduling;

@@ -1,52 +1,29 @@
 //! Reads what Pods ask for and how they are. Pure.
-use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, Pod, PodCondition},
-    apimachinery::pkg::api::resource::Quantity,
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
+use petiole_model::model::{
+    names::ObjectKey,
+    requests::{self, Asking},
+    resource_name::ResourceName,
 };
-use petiole_base::quantity::count;
-use petiole_model::model::{names::ObjectKey, resource_name::ResourceName};
 use std::collections::BTreeMap;
 
-/// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run
-/// beside the containers and beside the init containers after them. Other init containers run before the containers, one
-/// after the other, so the larger number counts.
+/// Returns the extended resources that a Pod asks for.
 pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<ResourceName, u64> {
-    let Some(spec) = &pod.spec else {
-        return BTreeMap::new();
-    };
-    let mut together: BTreeMap<ResourceName, u64> = BTreeMap::new();
-    for (resource, n) in spec.containers.iter().flat_map(of_container) {
-        *together.entry(resource).or_default() += n;
-    }
-    let mut sidecars: BTreeMap<ResourceName, u64> = BTreeMap::new();
-    let mut before: BTreeMap<ResourceName, u64> = BTreeMap::new();
-    for container in spec.init_containers.iter().flatten() {
-        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        for (resource, n) in of_container(container) {
-            let beside = sidecars.entry(resource.clone()).or_default();
-            if is_sidecar {
-                *beside += n;
-                *together.entry(resource).or_default() += n;
-            } else {
-                let most = before.entry(resource).or_default();
-                *most = (*most).max(*beside + n);
-            }
-        }
-    }
-    for (resource, n) in before {
-        let most = together.entry(resource).or_default();
-        *most = n.max(*most);
-    }
-    together
+    let init_containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
+    requests::extended(
+        pod.spec
+            .iter()
+            .flat_map(|spec| &spec.containers)
+            .map(asking),
+        init_containers.flatten().map(asking),
+    )
 }
 
-fn of_container(container: &Container) -> impl Iterator<Item = (ResourceName, u64)> {
-    let limits = container
-        .resources
-        .iter()
-        .flat_map(|r| r.limits.iter().flatten());
-    let extended = limits.filter(|(name, _)| !name.contains("kubernetes.io"));
-    extended.filter_map(|(name, Quantity(amount))| Some((name.parse().ok()?, count(amount)?)))
+fn asking(container: &Container) -> Asking<'_> {
+    Asking {
+        limits: container.resources.as_ref().and_then(|r| r.limits.as_ref()),
+        is_sidecar: container.restart_policy.as_deref() == Some("Always"),
+    }
 }
 
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {

@@ -105,9 +105,12 @@ impl PlanOfOne<'_> {
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
-    /// a slot of it.
-    pub(super) fn watch_on(&mut self, key: &InstanceKey, instance: &Instance) {
-        let left = left(self.world, key, instance);
+    /// a slot of it. `is_gone` if its device was missing for the grace period.
+    pub(super) fn watch_on(&mut self, key: &InstanceKey, instance: &Instance, is_gone: bool) {
+        let left = left(self.world, key, instance).map(|left| SeenDevice {
+            gone: is_gone,
+            ..left
+        });
         self.list(instance.spec.scope()).extend(left);
     }
 

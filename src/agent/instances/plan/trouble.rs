@@ -94,7 +94,7 @@ impl PlanOfOne<'_> {
         let is_left = instance.spec.nodes.is_empty();
         match is_left || instance.spec.names_node(self.world.node) {
             true => self.miss_pinned(key, instance, message),
-            false => self.watch_on(key, instance),
+            false => self.watch_on(key, instance, false),
         }
     }
 }

@@ -2,6 +2,7 @@ mod arrivals;
 mod budget;
 mod content;
 mod flapping;
+mod gone;
 mod held;
 mod life;
 mod pinned;

@@ -1,0 +1,194 @@
+//! Evicts Pods that are no brokers and have lost their device, where the Configuration says so (`spec.whenGone`): so that
+//! disruption budgets hold, and the Pod's owner has the next one started where the device is.
+mod holders;
+pub(crate) mod plan;
+
+use super::{
+    outcome::{Tried, Written, tried},
+    queue::Waits,
+    shared::Shared,
+    world::World,
+};
+use crate::{
+    api::reason::Reason,
+    cluster::{events::about, is_conflict, is_not_found, parts::PodPart, reason, watch::apis},
+    model::resource_name::ResourcePrefix,
+    store::key_of,
+};
+use holders::{Holder, Holders, holders};
+use hyper::{Request, header::CONTENT_TYPE};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, api::ListParams, core::Status};
+use plan::{APART, Action, Evicted, Input, Lost, plan};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, info, warn};
+
+/// The most Pods of a node that are looked at for an eviction. Beyond it: none of them is evicted.
+const PODS_MAX: u32 = 1000;
+
+/// The time for the list and the evictions of an action. It is shorter than the time for an answer, so that it is known
+/// which of the Pods were evicted.
+const EVICTED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Remembers of evictions what the next look needs.
+pub(crate) struct Evictions {
+    resource_prefix: ResourcePrefix,
+    evicted: Evicted,
+}
+
+impl Evictions {
+    pub(crate) fn new(resource_prefix: ResourcePrefix) -> Self {
+        Self {
+            resource_prefix,
+            evicted: Evicted::new(),
+        }
+    }
+
+    /// Returns the actions of a part.
+    pub(crate) fn plan(&mut self, world: &World, now: Instant) -> (Vec<Action>, Waits) {
+        self.evicted.retain(|_, at| now < *at + APART);
+        plan(&Input {
+            world,
+            resource_prefix: &self.resource_prefix,
+            evicted: &self.evicted,
+            now,
+        })
+    }
+
+    /// Takes in the result of an action.
+    pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Instant) {
+        if matches!(written.tried, Tried::Done | Tried::Partly) {
+            let of = (action.configuration.clone(), action.node.clone());
+            self.evicted.insert(of, now);
+        }
+    }
+}
+
+/// Carries out an action. It is done once a Pod was evicted and none was refused.
+pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
+    let until = Instant::now() + EVICTED_WITHIN;
+    let pods = match pods_of(shared, action).await {
+        Ok(pods) => pods,
+        Err(e) => {
+            let what = "find the Pods that have lost its devices";
+            return Written::new(tried(&action.configuration, what, Err(e)));
+        }
+    };
+    let found = holders(&action.held, &pods, Timestamp::now());
+    say_possible(shared, action, &found);
+    let mut all = vec![];
+    for holder in &found.certain {
+        let evicted = timeout_at(until, evict(shared, action, holder)).await;
+        all.push(evicted.unwrap_or(Tried::Failed));
+    }
+    Written::new(whole(&all))
+}
+
+/// Returns the result of several evictions.
+fn whole(all: &[Tried]) -> Tried {
+    match (all.contains(&Tried::Done), all.contains(&Tried::Failed)) {
+        (true, true) => Tried::Partly,
+        (true, false) => Tried::Done,
+        (false, true) => Tried::Failed,
+        (false, false) => Tried::Gone,
+    }
+}
+
+/// Returns the Pods of a node that have not ended, as far as this controller may see.
+async fn pods_of(shared: &Shared, action: &Action) -> kube::Result<Vec<PodPart>> {
+    let node = &action.node;
+    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    let some = ListParams::default().fields(&that_may_run).limit(PODS_MAX);
+    let mut pods = vec![];
+    for api in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
+        let list = api.list(&some).await?;
+        if list
+            .metadata
+            .continue_
+            .is_some_and(|token| !token.is_empty())
+        {
+            warn!(%node, "it has more than {PODS_MAX} Pods: none of them is evicted");
+            return Ok(vec![]);
+        }
+        // One that cannot be read asks for no device that we know of.
+        pods.extend(list.items.into_iter().filter_map(|read| read.0.ok()));
+    }
+    Ok(pods)
+}
+
+async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>) -> Tried {
+    let (key, why) = (key_of(&pod.metadata), action.why(of));
+    let events = &shared.events;
+    match post(shared, pod).await {
+        Ok(_) => {
+            info!(pod = %key, "evicted: {why}");
+            let reason = Reason::PodEvicted.as_str();
+            events.normal(about(*pod), reason, format!("evicted, because {why}"));
+            for Lost { instance, .. } in action.named(of) {
+                let text = format!("Pod {key} is evicted, because {why}");
+                events.normal(about(&**instance), reason, text);
+            }
+            Tried::Done
+        }
+        Err(e) if is_not_found(&e) || is_conflict(&e) => {
+            debug!(pod = %key, "not evicted, it is gone: {e}");
+            Tried::Gone
+        }
+        // A disruption budget, mostly.
+        Err(e) => {
+            let says = reason(&e);
+            warn!(pod = %key, "cannot evict it, tried again: {says}");
+            let text =
+                format!("Pod {key} cannot be evicted, though {why}; it is tried again: {says}");
+            let reason = Reason::EvictionRefused.as_str();
+            events.warning(about(*pod), reason, text.clone());
+            for Lost { instance, .. } in action.named(of) {
+                events.warning(about(&**instance), reason, text.clone());
+            }
+            Tried::Failed
+        }
+    }
+}
+
+/// Asks for the eviction of this very Pod.
+async fn post(shared: &Shared, pod: &PodPart) -> kube::Result<Status> {
+    let key = key_of(&pod.metadata);
+    let api: Api<PodPart> = Api::namespaced(shared.client.clone(), &key.namespace);
+    let uri = format!("{}/{}/eviction", api.resource_url(), key.name);
+    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
+    let sent = sent.body(eviction(pod).to_string().into_bytes());
+    let sent = sent.map_err(kube::Error::HttpError)?;
+    shared.client.request(sent).await
+}
+
+fn eviction(pod: &PodPart) -> Value {
+    let metadata = &pod.metadata;
+    json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+        "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+    })
+}
+
+/// Says that it is not known which Pod has lost its device.
+fn say_possible(shared: &Shared, action: &Action, found: &Holders<'_>) {
+    let [Holder { pod, of }, others @ ..] = &found.possible[..] else {
+        return;
+    };
+    let text = format!(
+        "Pod {} or one of {} more is not evicted, though {}: which of them has the slot is known from Kubernetes 1.36 on; delete the one that uses the device",
+        key_of(&pod.metadata),
+        others.len(),
+        action.why(of),
+    );
+    warn!(configuration = %action.configuration, "{text}");
+    let reason = Reason::EvictionRefused.as_str();
+    for Lost { instance, .. } in action.named(of) {
+        (shared.events).warning(about(&**instance), reason, text.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;
