@@ -8,6 +8,7 @@ use super::{
     invariants,
     kubelet::{self, Known},
     network::{Event, follow},
+    node::Node,
 };
 use crate::model::slot::SlotId;
 use std::{
@@ -139,6 +140,7 @@ pub(super) async fn admit(world: Rc<World>, at: usize, mut pods: mpsc::Unbounded
                         .note(|| format!("{}: refuses {}: {why}", worker.nodes[at].name, pod.name));
                     worker.nodes[at].end_pod(&worker, uid);
                     report(&worker, at, &pod, "Failed").await;
+                    removed(&worker, at, &pod).await;
                 }
             }
         });
@@ -148,9 +150,9 @@ pub(super) async fn admit(world: Rc<World>, at: usize, mut pods: mpsc::Unbounded
 /// Runs a Pod from its admission to its end.
 async fn work(world: &Rc<World>, at: usize, pod: &Pod) {
     let node = &world.nodes[at];
-    let stop =
-        (node.kubelet.borrow().as_ref()).and_then(|k| Some(k.pods.get(&pod.uid)?.stop.subscribe()));
-    let Some(mut stop) = stop else { return };
+    let Some(mut stop) = stop_of(node, pod) else {
+        return;
+    };
     let is_over = tokio::select! {
         biased;
         _ = stop.wait_for(|stop| *stop) => false,
@@ -164,6 +166,20 @@ async fn work(world: &Rc<World>, at: usize, pod: &Pod) {
     if is_over {
         report(world, at, pod, "Succeeded").await;
     }
+    removed(world, at, pod).await;
+}
+
+fn stop_of(node: &Node, pod: &Pod) -> Option<watch::Receiver<bool>> {
+    let kubelet = node.kubelet.borrow();
+    Some(kubelet.as_ref()?.pods.get(&pod.uid)?.stop.subscribe())
+}
+
+/// Removes a Pod without containers when it is deleted, also one that was refused.
+async fn removed(world: &Rc<World>, at: usize, pod: &Pod) {
+    let node = &world.nodes[at];
+    let Some(mut stop) = stop_of(node, pod) else {
+        return;
+    };
     stop.wait_for(|stop| *stop).await.ok();
     let client = node.client(world, "kubelet");
     loop {
@@ -179,7 +195,7 @@ async fn work(world: &Rc<World>, at: usize, pod: &Pod) {
         if gone.await.is_ok() {
             break;
         }
-        machine.sleep(1_000).await;
+        world.machine.sleep(1_000).await;
     }
     if let Some(kubelet) = node.kubelet.borrow_mut().as_mut() {
         kubelet.pods.remove(&pod.uid);
