@@ -206,6 +206,7 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     // Objects of definitions that are missing or lack a field may not be readable.
     if is_defined {
         let everything = read::everything(client, client.default_namespace()).await;
+        facts.is_unread = everything.is_err();
         facts.snapshot = noted(everything, &mut unread).unwrap_or_default();
         let stale = match facts.snapshot.has_assumed_prefixes() {
             true => Err(anyhow!(

@@ -28,6 +28,8 @@ const POLICIES: &[&str] = &[
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub snapshot: Snapshot,
+    /// True if the objects could not be read: the snapshot is empty, and says nothing of them.
+    pub is_unread: bool,
     /// The results of `petiole check` for definitions, DaemonSets and Deployments.
     pub checked: Vec<Result<String, String>>,
     /// The number of DaemonSets of agents; `None` if they cannot be listed.
@@ -94,7 +96,9 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     }));
     checks.extend(rollout(facts));
     checks.extend(agents::nodes(&facts.snapshot));
-    checks.extend(objects::configurations(&facts.snapshot));
+    if !facts.is_unread {
+        checks.extend(objects::configurations(&facts.snapshot));
+    }
     checks.extend(objects::brokers(&facts.snapshot));
     checks.extend(objects::devices(&facts.snapshot));
     checks.extend(versions(facts));
