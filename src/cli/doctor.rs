@@ -197,12 +197,8 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     }
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let policies = cluster::list_all(&policies).await.ok();
-    facts.policies = policies.map(|policies| {
-        let names = policies
-            .into_iter()
-            .filter_map(|policy| policy.metadata.name);
-        names.collect::<BTreeSet<_>>()
-    });
+    let names = policies.map(|all| all.into_iter().filter_map(|policy| policy.metadata.name));
+    facts.policies = names.map(Iterator::collect);
     // Objects of definitions that are missing or lack a field may not be readable.
     if is_defined {
         let everything = read::everything(client, client.default_namespace()).await;
