@@ -33,7 +33,7 @@ use petiole_people::inspect::{
     read,
 };
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeSet, fmt::Debug};
+use std::fmt::Debug;
 
 /// A right that a subcommand needs.
 struct Needed {
