@@ -83,7 +83,8 @@ impl Part {
                 .into_iter()
                 .partition(|(id, _)| before.devices.contains_key(id));
             bytes = 0;
-            let fits = known.into_iter().chain(new).take_while(|(_, device)| {
+            // One that has grown too large is left out alone.
+            let fits = known.into_iter().chain(new).filter(|(_, device)| {
                 let is_fit = bytes + size(device) <= most;
                 bytes += if is_fit { size(device) } else { 0 };
                 is_fit
@@ -167,5 +168,19 @@ mod tests {
         let mut expected = set(5..10).devices;
         expected.extend(set(0..5).devices);
         assert_eq!(now.devices, expected);
+    }
+
+    #[test]
+    fn a_device_that_grows_beyond_the_part_takes_no_other_along() {
+        let all = Bytes::new(20 * (DEVICE_BYTES + 6));
+        let mut part = Part::new(&all, &key("a", "c"));
+        let before = set(0..5);
+        let mut now = before.clone();
+        let mut large = Device::new("000000");
+        let text = "x".repeat(20 * DEVICE_BYTES);
+        large.properties.insert("TEXT".to_owned(), text);
+        now.devices.insert(large.id.clone(), Arc::new(large));
+        assert_eq!(part.admit(&before, &mut now), 1);
+        assert_eq!(now.devices, set(1..5).devices);
     }
 }

@@ -2,8 +2,8 @@
 use crate::model::device::{DeviceId, DeviceSet};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Of the bytes of a Configuration's devices, the part for the ids of those that were seen while a look was not whole: names may
-/// come and go without end.
+/// The ids of devices that were seen while a look was not whole may take this part of the bytes of a Configuration's devices: names
+/// may come and go without end.
 const SEEN_PART: usize = 4;
 /// The bytes that an id is counted with, beside its text.
 const ID_BYTES: usize = 64;
@@ -20,7 +20,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Remembers the devices of a set, and of the one before, while a missing one may be there.
-    /// Of `most` bytes of the Configuration the ids take a part.
+    /// The ids take a part of `most`, the bytes of the Configuration.
     pub(super) fn see(&mut self, before: &DeviceSet, now: &DeviceSet, most: usize) {
         if now.is_whole() {
             self.seen = Arc::default();

@@ -35,14 +35,14 @@ struct Source {
 pub struct Found<'a> {
     /// The topic that tells of it, if there is a single one.
     pub topic: Option<&'a str>,
-    /// What is known of it.
+    /// The facts about the device.
     pub facts: &'a Facts,
 }
 
 /// The devices of a broker that a rule selects.
 pub struct Directory {
     rule: Arc<Rule>,
-    /// By their topics, or for Sparkplug by their devices.
+    /// The key is a topic, or for Sparkplug a device.
     sources: BTreeMap<Arc<str>, Source>,
     /// Each device with each of its sources.
     devices: BTreeSet<Link>,

@@ -30,7 +30,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Held {
     pub(crate) ids: BTreeSet<String>,
-    /// Those of them whose device is lost, each with its Instance.
+    /// The slots among them whose device is lost, each with its Instance.
     pub(crate) due: BTreeMap<String, InstanceKey>,
     /// The time that has passed since the devices were lost, at least.
     pub(crate) lost_for: Duration,
@@ -46,9 +46,9 @@ pub(crate) struct Holder<'a> {
 /// The Pods that have lost slots.
 #[derive(Debug, Default)]
 pub(crate) struct Holders<'a> {
-    /// Those that are to be evicted.
+    /// The Pods that are to be evicted.
     pub(crate) certain: Vec<Holder<'a>>,
-    /// Those of which one or more have a lost slot, and it is not known which.
+    /// The Pods of which one or more have a lost slot, and it is not known which.
     pub(crate) possible: Vec<Holder<'a>>,
 }
 

@@ -2,7 +2,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::net::{TcpStream, lookup_host};
 
-/// What is done before a connection is there.
+/// The step that comes before a connection is there.
 #[derive(Clone, Copy)]
 pub(super) enum Opening {
     LookUp,

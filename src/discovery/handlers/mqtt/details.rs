@@ -23,7 +23,7 @@ pub(super) struct Details {
     pub(super) scope: Scope,
 }
 
-/// Where a broker is reached.
+/// The address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broker {
     pub(super) is_tls: bool,

@@ -23,7 +23,7 @@ const EXPLAINED: usize = 2000;
 const OF_BROKERS: &[Reason] = &[Reason::BrokerRefused, Reason::BrokerSpecInvalid];
 const OF_SERVICES: &[Reason] = &[Reason::ServiceNameTaken, Reason::ServiceRefused];
 
-/// What is said of one Pod, and how many others wait for the same.
+/// The sentence about one Pod, and the number of others that wait for the same.
 pub(super) struct Alike<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) pod: &'a Pod,
