@@ -164,6 +164,19 @@ e2e-long seconds="1000": image
     MQTT_STACKS=yes tests/e2e/run mqtt:
     tests/e2e/soak {{ seconds }}
 
+# The suites that use the API or the kubelet, on each version of Kubernetes or on those named (building one takes 12 minutes, once)
+matrix *versions: image
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --locked
+    versions=({{ versions }})
+    [ ${#versions[@]} != 0 ] || mapfile -t versions < <(tests/e2e/cluster/cluster versions)
+    for version in "${versions[@]}"; do
+      K8S=$version tests/e2e/cluster/cluster build
+      echo "Kubernetes $version"
+      K8S=$version tests/e2e/run cluster: cdi: lifecycle: promises: real_kubelet: restarts: rights: stories: why:
+    done
+
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched
 soak seconds="3600": image
     cargo build --locked

@@ -5,7 +5,7 @@ HOME_OF_NODE=$SUITE/edge
 ROOT=$HOME_OF_NODE/kubelet
 MANIFESTS=$ROOT/manifests
 RDMA=$SUITE/rdma
-GO_BIN=${CLUSTER_BIN:-$HOME/.cache/cluster-bin}
+GO_BIN=$CLUSTER_BIN
 
 set_up() {
   build_programs

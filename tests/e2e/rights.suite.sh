@@ -15,7 +15,7 @@ set_up() {
 
 # As `helm template` makes them, which is also what GitOps controllers apply.
 objects() { # [ARGS…]
-  helm template petiole "$CHART" "${CHART_VALUES[@]}" --kube-version 1.36.0 "$@"
+  helm template petiole "$CHART" "${CHART_VALUES[@]}" --kube-version 1.37.0 "$@"
 }
 
 is_done() { # JOB

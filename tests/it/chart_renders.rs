@@ -363,14 +363,14 @@ fn without_a_tag_the_image_is_that_of_the_version() {
 #[test]
 fn an_old_kubernetes_is_refused() {
     let Some(helm) = helm() else { return };
-    let output = render_for(&helm, "1.31.9", &[]);
+    let output = render_for(&helm, "1.32.9", &[]);
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains(">=1.32.0-0"), "{errors}");
+    assert!(errors.contains(">=1.33.0-0"), "{errors}");
 }
 
 pub(crate) fn render(helm: &Path, values: &[&str]) -> Output {
-    render_for(helm, "1.36.0", values)
+    render_for(helm, "1.37.0", values)
 }
 
 fn render_for(helm: &Path, kubernetes: &str, values: &[&str]) -> Output {
