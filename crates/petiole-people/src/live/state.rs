@@ -70,6 +70,8 @@ pub(super) struct Shown<'a> {
     place: &'a str,
     hint: &'a str,
     summary: String,
+    /// True once there was a look that succeeded.
+    known: bool,
     problems: usize,
     error: Option<&'a str>,
     /// Those with a problem first.
@@ -132,7 +134,13 @@ impl State {
     pub(super) fn take(&mut self, look: Result<&Snapshot, &anyhow::Error>, now: Timestamp) {
         self.now = now;
         match look {
-            Err(e) => self.error = Some(format!("{e:#}")),
+            Err(e) => {
+                let at = self.looked_at.strftime("%H:%M:%S");
+                self.error = Some(match self.has_looked() {
+                    true => format!("{e:#}. The devices are those of {at} UTC."),
+                    false => format!("{e:#}"),
+                });
+            }
             Ok(snapshot) => {
                 self.error = snapshot.unread.first().cloned();
                 let mut after = devices(snapshot, now);
@@ -230,6 +238,7 @@ impl State {
             place: &self.place,
             hint: &self.hint,
             summary: self.summary(),
+            known: self.has_looked(),
             problems: self.problems(),
             error: self.error.as_deref(),
             devices: self.all(),

@@ -78,6 +78,12 @@ fn a_look_that_fails_leaves_the_devices_and_says_why() {
     state.take(Err(&error), Timestamp::UNIX_EPOCH);
     assert_eq!(
         state.error.as_deref(),
+        Some("cannot list instances.akri.sh: no route. The devices are those of 00:00:00 UTC.")
+    );
+    let mut unknown = State::new("here".to_owned(), String::new());
+    unknown.take(Err(&error), Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        unknown.error.as_deref(),
         Some("cannot list instances.akri.sh: no route")
     );
     assert_eq!(
