@@ -6,8 +6,8 @@ import { areBrokersBad, brokersOf, groupsOf, hrefOf, idOf, plural, shortName, sh
 
 // A place with more tiles than this has the whole width.
 const PLACE_MAX = 30;
-// A card with more devices than this has the whole width.
-const CARD_MAX = 6;
+// Cards with no more devices than this are beside each other.
+const CARD_MAX = 3;
 
 
 // `point` is called with the device that has the pointer or the focus, or without one.
@@ -25,7 +25,7 @@ export function makeMap({ root, point }) {
       const focused = root.contains(document.activeElement) ? document.activeElement.dataset.id : "";
       drawn = shape;
       tiles.clear();
-      root.className = size;
+      root.className = groups.every((group) => group.count <= CARD_MAX) ? "large few" : size;
       root.replaceChildren(legend(), ...groups.map((group) => card(group, size)));
       reach(tiles.get(focused) ?? tiles.values().next().value, Boolean(focused));
     }
@@ -45,7 +45,7 @@ export function makeMap({ root, point }) {
     const places = group.places.map((place) => element("section", { class: place.devices.length > PLACE_MAX && "whole" },
       element("h3", { title: place.name }, shortPlace(place.name)),
       element("div", { class: "tiles" }, ...place.devices.map((device) => tile(device, size)))));
-    return element("section", { class: group.count > CARD_MAX ? "card whole" : "card" },
+    return element("section", { class: "card" },
       element("h2", {}, element("span", {}, shortName(group.name)), element("span", { class: "count" }, plural(group.count, "device")), notReady, problems),
       message, places.length > 0 && element("div", { class: "places" }, ...places));
   }
