@@ -55,7 +55,9 @@ def device(n, count):
     )
     its.pop("brokers", None)
     if problem:
-        its.update(problem=problem, since=(NOW - datetime.timedelta(minutes=n)).isoformat(), message=MESSAGES.get(problem))
+        its["problem"] = problem
+    if problem in MESSAGES:
+        its.update(since=(NOW - datetime.timedelta(minutes=n)).isoformat(), message=MESSAGES[problem])
     if in_use:
         its["brokers"] = {"ready": in_use - (problem == "BrokerCrashes"), "all": in_use}
     return its

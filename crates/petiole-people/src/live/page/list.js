@@ -182,11 +182,13 @@ const MAKERS = {
         setClass(mark, device.problem ? "mark bad" : "mark good");
         setText(mark, device.problem ? "!" : "");
         setText(name, device.device);
+        name.title = device.device;
         name.href = hrefOf("device", device.namespace, device.instance);
         setText(instance, shortName(idOf(device)));
         root.classList.toggle("troubled", Boolean(device.message));
         setMessage(message, device.message ?? "");
         setText(state, stateOf(device));
+        cells.state.title = stateOf(device);
         setText(since, device.problem && device.since ? agoOf(Date.parse(device.since), Date.now()) : "");
         setClass(cells.state, device.problem ? "state bad" : "state good");
         setText(slots, `${device.used.length}/${device.capacity}`);

@@ -277,7 +277,7 @@ function drawError() {
   const error = lost || state?.error;
   byId("error").hidden = !error;
   setText(byId("error"), error ?? "");
-  const isLive = state && !error;
+  const isLive = state && !lost && !state.stale;
   setText(byId("alive"), isLive ? "Live" : error ? "Not live" : "");
   byId("alive").className = isLive ? "good" : "bad";
 }

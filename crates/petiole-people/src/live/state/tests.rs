@@ -90,8 +90,10 @@ fn a_look_that_fails_leaves_the_devices_and_says_why() {
         state.summary(),
         "2 devices, 1 with a problem, 1 of 2 slots in use"
     );
+    assert!(state.shown().stale && state.shown().known && !unknown.shown().known);
     state.take(Ok(&snapshot([])), Timestamp::UNIX_EPOCH);
     assert_eq!(state.error, None);
+    assert!(!state.shown().stale);
     assert_eq!(state.changes.len(), 2);
 }
 
