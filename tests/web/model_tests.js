@@ -72,6 +72,8 @@ const tests = {
     its.pass(SILENCE);
     equal(its.said.join(), "true,1,false");
     equal(its.sources.map((source) => source.readyState).join(), "2,1");
+    its.pass(SILENCE);
+    equal(its.sources.length, 3, "a new connection without a word is lost, too");
   },
 
   "an address that was written is read as the same view"() {

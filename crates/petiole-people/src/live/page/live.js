@@ -16,11 +16,15 @@ export function connect({ open, take, tell, clock }) {
 
   function heard() {
     stop("lost");
+    listen();
+    say(true);
+  }
+
+  function listen() {
     start("silence", SILENCE, () => {
       lose();
       again();
     });
-    say(true);
   }
 
   function start(name, after, act) {
@@ -46,6 +50,7 @@ export function connect({ open, take, tell, clock }) {
   function again() {
     source?.close();
     source = open();
+    listen();
     source.addEventListener("message", (event) => {
       heard();
       take(JSON.parse(event.data));
