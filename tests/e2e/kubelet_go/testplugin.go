@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 
 	"github.com/onsi/ginkgo/v2"
@@ -27,6 +28,8 @@ func testPlugin(ctx context.Context, args []string) error {
 	})
 	devices := []*pluginapi.Device{{ID: "t", Health: pluginapi.Healthy}}
 	var refusal error
+	// It asks the kubelet's health first.
+	go http.ListenAndServe("127.0.0.1:10248", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	// It says what it does to the test that runs.
 	serve := func() {
 		// Its socket's path has 107 bytes at most.
