@@ -99,6 +99,12 @@ impl SlotTable {
         self.instances.is_empty()
     }
 
+    /// Returns whether the table has slots of a Configuration.
+    pub fn has_slots_of(&self, configuration: &ConfigurationName) -> bool {
+        let mut instances = self.instances.values();
+        instances.any(|slots| slots.configuration == *configuration)
+    }
+
     /// Returns the number of Instances that were added to the table.
     pub fn arrivals(&self) -> u64 {
         self.arrivals
