@@ -16,8 +16,7 @@ use crate::model::device::{DeviceSet, Scope};
 use details::Details;
 use folders::Watch;
 use futures::future::BoxFuture;
-use plan::Look;
-use std::{fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -71,6 +70,7 @@ impl DiscoveryHandler for Paths {
     }
 }
 
+#[derive(Clone)]
 struct PathsDiscovery {
     dev: PathBuf,
     details: Arc<Details>,
@@ -102,29 +102,33 @@ impl PathsDiscovery {
     /// Looks at each change of a folder in which something could match.
     async fn follow(&self, found: &watch::Sender<DeviceSet>) -> Result<(), DiscoveryError> {
         let failed = |e| DiscoveryError(format!("folders cannot be watched (inotify): {e}"));
-        let mut watch = Watch::new().map_err(failed)?;
+        let mut watch = Watch::new(folders::inotify);
         loop {
             let begun = Instant::now();
-            let look = self.look().await?;
+            let (devices, folders) = self.look().await?;
             let pause = begun.elapsed().max(BETWEEN_LOOKS);
             // What has appeared in a folder before it was watched is seen by one more look.
-            let is_due = watch.follow(&look.folders);
-            publish(plan::devices(&self.details, &look, &self.allowed), found);
+            let is_due = watch.follow(&folders);
+            publish(devices, found);
             if !is_due {
                 watch.changed().await.map_err(failed)?;
-                sleep(pause).await;
             }
+            sleep(pause).await;
         }
     }
 
-    async fn look(&self) -> Result<Look, DiscoveryError> {
-        let (dev, details, is_node) = (self.dev.clone(), self.details.clone(), self.is_node);
-        let look = spawn_blocking(move || {
-            let look = scan::look(&dev, &details, is_node);
-            look.map_err(|e| format!("{}: {e}", dev.display()))
-        });
+    /// Returns the devices, and the folders in which others may appear.
+    async fn look(&self) -> Result<(DeviceSet, BTreeSet<PathBuf>), DiscoveryError> {
+        let this = self.clone();
+        let look = spawn_blocking(move || this.look_now());
         let look = look.await.map_err(|e| DiscoveryError(e.to_string()))?;
         look.map_err(DiscoveryError)
+    }
+
+    fn look_now(&self) -> Result<(DeviceSet, BTreeSet<PathBuf>), String> {
+        let look = scan::look(&self.dev, &self.details, self.is_node)?;
+        let devices = plan::devices(&self.details, &look, &self.allowed)?;
+        Ok((devices, look.folders))
     }
 }
 

@@ -3,8 +3,8 @@ use super::details::{Details, Group, Pattern};
 use crate::{
     discovery::external::HostPaths,
     model::{
-        container_devices::is_below_dev,
         device::{Device, DeviceNode, DeviceSet},
+        limits::NODE_LINKS_MAX,
     },
 };
 use std::{
@@ -15,6 +15,9 @@ use std::{
 /// The most device nodes of a device of `paths`. Each needs a property. Beyond it: containers get the first ones, and the node
 /// reports it (`DiscoveryIncomplete`).
 const NODES_MAX: usize = 64;
+/// The most matches of all devices of a Configuration of `paths` together. Beyond it: the discovery fails (`DiscoveryFailed`), and
+/// what was found before stays.
+const MATCHES_MAX: usize = 8192;
 /// The variables with the paths of a device's nodes: this one, and from the second node on with its number.
 const VARIABLE: &str = "DEVICE_PATH";
 
@@ -25,50 +28,81 @@ pub(super) struct Look {
     pub(super) found: BTreeMap<String, Vec<Found>>,
     /// The folders in which a device node may appear that would match.
     pub(super) folders: BTreeSet<PathBuf>,
-    pub(super) problems: Vec<String>,
 }
 
 /// A path that matches, and that of its device node, which is another one if the path is a link; `None` if there is no device
-/// node below `/dev`.
+/// node below `/dev`, or one that container runtimes make themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) path: String,
     pub(super) node: Option<String>,
 }
 
-/// Returns the devices to offer.
-pub(super) fn devices(details: &Details, look: &Look, allowed: &HostPaths) -> DeviceSet {
-    let mut problems = look.problems.clone();
-    problems.extend(not_allowed(look, allowed));
+/// Returns the devices to offer; an error if they are too many to make.
+pub(super) fn devices(
+    details: &Details,
+    look: &Look,
+    allowed: &HostPaths,
+) -> Result<DeviceSet, String> {
+    let mut problems: Vec<String> = not_allowed(look, allowed).into_iter().collect();
+    let (mut cut, mut twice) = (Named::default(), Named::default());
     let mut devices: BTreeMap<String, Device> = BTreeMap::new();
+    let mut left = MATCHES_MAX;
     for group in &details.groups {
-        for (id, nodes) in of_group(group, look, allowed) {
+        for (id, found) in of_group(group, look, allowed, &mut left)? {
+            let nodes = nodes(&found);
             if nodes.len() > NODES_MAX {
-                problems.push(format!(
-                    "{id}: the group has {} device nodes; containers get the first {NODES_MAX}: narrow its patterns",
-                    nodes.len()
-                ));
+                cut.add(&id);
             }
             match devices.contains_key(&id) {
-                true => problems.push(format!(
-                    "{id} is a device of two groups, and is one of the first: narrow the patterns of the other"
-                )),
+                true => twice.add(&id),
                 false => drop(devices.insert(id.clone(), device(&id, &nodes, details))),
             }
         }
     }
-    DeviceSet {
-        left_out: !look.problems.is_empty(),
+    problems.extend(cut.said(&format!(
+        "more than {NODES_MAX} device nodes; containers get the first ones: narrow the patterns"
+    )));
+    problems.extend(
+        twice.said(
+            "a second group, and are devices of the first: narrow the patterns of the second",
+        ),
+    );
+    Ok(DeviceSet {
         problems,
         ..DeviceSet::complete(devices.into_values())
+    })
+}
+
+/// How many devices have a problem, and the first of them.
+#[derive(Default)]
+struct Named(usize, String);
+
+impl Named {
+    fn add(&mut self, id: &str) {
+        if self.0 == 0 {
+            id.clone_into(&mut self.1);
+        }
+        self.0 += 1;
+    }
+
+    fn said(&self, what: &str) -> Option<String> {
+        let Self(count, first) = self;
+        (*count > 0).then(|| format!("{count} devices, the first is {first}, have {what}"))
     }
 }
 
-/// The device nodes of a device, each with the links to it.
-type Nodes<'a> = Vec<(&'a str, BTreeSet<&'a str>)>;
+/// The matches of a device that is there, by its id.
+type Matches<'a> = Vec<(String, Vec<&'a Found>)>;
 
-/// Returns the devices of a group that are there: one of which all paths have a device node, or with `each` one for each.
-fn of_group<'a>(group: &Group, look: &'a Look, allowed: &HostPaths) -> Vec<(String, Nodes<'a>)> {
+/// Returns the devices of a group that are there: one of which all paths have a device node, or with `each` one for each. Their
+/// matches are taken from those that are `left`.
+fn of_group<'a>(
+    group: &Group,
+    look: &'a Look,
+    allowed: &HostPaths,
+    left: &mut usize,
+) -> Result<Matches<'a>, String> {
     let usable = |pattern: &Pattern| {
         let found = look.found.get(&pattern.text).into_iter().flatten();
         let usable = |found: &&Found| is_usable(found, allowed);
@@ -76,28 +110,37 @@ fn of_group<'a>(group: &Group, look: &'a Look, allowed: &HostPaths) -> Vec<(Stri
     };
     let paths: Vec<Vec<&Found>> = group.paths.iter().map(usable).collect();
     let optional: Vec<&Found> = group.optional.iter().flat_map(usable).collect();
-    let nodes_of = |own: &[&'a Found]| nodes(own.iter().chain(&optional).copied());
-    if group.each {
-        let each = paths.iter().flatten();
-        return each
-            .map(|found| (found.path.clone(), nodes_of(&[*found])))
-            .collect();
-    }
-    match paths.iter().any(Vec::is_empty) {
-        true => vec![],
-        false => vec![(group.first().to_owned(), nodes_of(&paths.concat()))],
-    }
+    let own = paths.concat();
+    let with_optional = |own: &[&'a Found]| [own, &optional].concat();
+    let count = match group.each {
+        true => own.len().saturating_mul(1 + optional.len()),
+        false => own.len() + optional.len(),
+    };
+    *left = left.checked_sub(count).ok_or_else(|| {
+        format!("the groups have more than {MATCHES_MAX} device nodes in all: narrow the patterns of {}", group.first())
+    })?;
+    Ok(match group.each {
+        true => own
+            .iter()
+            .map(|found| (found.path.clone(), with_optional(&[*found])))
+            .collect(),
+        false if paths.iter().any(Vec::is_empty) => vec![],
+        false => vec![(group.first().to_owned(), with_optional(&own))],
+    })
 }
 
-fn nodes<'a>(found: impl Iterator<Item = &'a Found>) -> Nodes<'a> {
-    let mut nodes: Nodes<'a> = vec![];
+/// Returns the first device nodes, one more than a device may have, each with the links to it.
+fn nodes<'a>(found: &[&'a Found]) -> Vec<(&'a str, BTreeSet<&'a str>)> {
+    let mut nodes: Vec<(&str, BTreeSet<&str>)> = vec![];
     for found in found {
         let path = found.path.as_str();
         let node = found.node.as_deref().unwrap_or(path);
-        let link = (path != node && is_below_dev(path)).then_some(path);
+        let link = (path != node).then_some(path);
+        let has_room = nodes.len() <= NODES_MAX;
         match nodes.iter_mut().find(|(known, _)| *known == node) {
             Some((_, links)) => links.extend(link),
-            None => nodes.push((node, link.into_iter().collect())),
+            None if has_room => nodes.push((node, link.into_iter().collect())),
+            None => {}
         }
     }
     nodes
@@ -116,23 +159,24 @@ fn device(id: &str, nodes: &[(&str, BTreeSet<&str>)], details: &Details) -> Devi
             container_path: (*path).to_owned(),
             host_path: (*path).to_owned(),
             permissions: details.permissions.clone(),
-            links: links.iter().map(|link| (*link).to_owned()).collect(),
+            links: (links.iter().take(NODE_LINKS_MAX))
+                .map(|link| (*link).to_owned())
+                .collect(),
         });
     }
     device
 }
 
-/// Returns whether a match has a device node that may be offered. What container runtimes make themselves is none.
+/// Returns whether a match has a device node that may be offered.
 fn is_usable(found: &Found, allowed: &HostPaths) -> bool {
-    let node = found.node.as_deref();
-    node.is_some_and(|node| is_below_dev(node) && allowed.allow(node))
+    (found.node.as_deref()).is_some_and(|node| allowed.allow(node))
 }
 
 fn not_allowed(look: &Look, allowed: &HostPaths) -> Option<String> {
     let nodes = look.found.values().flatten();
     let nodes = nodes.filter_map(|found| found.node.as_deref());
-    let refused = |node: &&str| is_below_dev(node) && !allowed.allow(node);
-    let refused: BTreeSet<&str> = nodes.filter(refused).collect();
+    let refused = nodes.filter(|node| !allowed.allow(node));
+    let refused: BTreeSet<&str> = refused.collect();
     let first = refused.first()?;
     Some(format!(
         "{} device nodes are not allowed on this node, the first is {first}; allowed are {}. {REMEDY}",

@@ -3,6 +3,8 @@ use super::{
     details::{Details, Part, Pattern},
     plan::{Found, Look},
 };
+use crate::model::container_devices::is_below_dev;
+use rustix::io::Errno;
 use std::{
     collections::BTreeMap,
     fs::{self, Metadata},
@@ -10,42 +12,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The most names of folders that one look of `paths` reads. Beyond it: the others are not read, and the Configuration says so
-/// (`DiscoveryIncomplete`).
-const NAMES_MAX: usize = 4096;
-/// The most matches of all patterns of a Configuration of `paths`. Beyond it: the others are left out (`DiscoveryIncomplete`).
-const MATCHES_MAX: usize = 4096;
+/// The most names and paths that one look of `paths` goes through. Beyond it: the discovery fails (`DiscoveryFailed`), and what
+/// was found before stays.
+const PATHS_MAX: usize = 8192;
 
 /// Looks for all patterns. `dev` is the node's `/dev`, wherever it is mounted; `is_node` tells device nodes from other files.
+/// An error if it cannot be told what is there: a look in part would declare the rest gone.
 pub(super) fn look(
     dev: &Path,
     details: &Details,
     is_node: fn(&Metadata) -> bool,
-) -> io::Result<Look> {
+) -> Result<Look, String> {
+    let real = fs::canonicalize(dev).map_err(|e| format!("{}: {e}", dev.display()))?;
     let mut scan = Scan {
-        dev: fs::canonicalize(dev)?,
+        dev: real,
         is_node,
         names: BTreeMap::new(),
-        left: NAMES_MAX,
+        left: PATHS_MAX,
         look: Look::default(),
     };
     let groups = details.groups.iter();
-    let patterns = groups.flat_map(|group| group.paths.iter().chain(&group.optional));
-    let mut left = MATCHES_MAX;
-    for pattern in patterns {
-        if scan.look.found.contains_key(&pattern.text) {
-            continue;
+    for pattern in groups.flat_map(|group| group.paths.iter().chain(&group.optional)) {
+        if !scan.look.found.contains_key(&pattern.text) {
+            let found = scan.matches(pattern)?;
+            scan.look.found.insert(pattern.text.clone(), found);
         }
-        let mut found = scan.matches(pattern);
-        if found.len() > left {
-            found.truncate(left);
-            (scan.look.problems).push(format!(
-                "the patterns match more than {MATCHES_MAX} paths, and the others are left out: narrow {}",
-                pattern.text
-            ));
-        }
-        left -= found.len();
-        scan.look.found.insert(pattern.text.clone(), found);
     }
     Ok(scan.look)
 }
@@ -55,66 +46,96 @@ struct Scan {
     is_node: fn(&Metadata) -> bool,
     /// The names in each folder that was read.
     names: BTreeMap<PathBuf, Vec<String>>,
-    /// The names that may still be read.
+    /// The names and paths that may still be gone through.
     left: usize,
     look: Look,
 }
 
 impl Scan {
-    fn matches(&mut self, pattern: &Pattern) -> Vec<Found> {
+    fn matches(&mut self, pattern: &Pattern) -> Result<Vec<Found>, String> {
         let mut paths = vec![PathBuf::new()];
         for part in &pattern.parts {
             let mut next = vec![];
             for path in paths {
-                if !self.dev.join(&path).is_dir() {
+                let folder = self.dev.join(&path);
+                let metadata = there(&folder, fs::metadata(&folder))?;
+                if !metadata.is_some_and(|metadata| metadata.is_dir()) {
                     continue;
                 }
-                self.look.folders.insert(self.dev.join(&path));
+                self.look.folders.insert(folder);
+                let before = next.len();
                 match part {
                     Part::Name(name) => next.push(path.join(name)),
                     Part::Glob(glob) => {
-                        let names = self.names(&path).iter();
-                        let names = names.filter(|name| glob.matches(name));
-                        next.extend(names.map(|name| path.join(name)));
+                        let names = self.names(&path)?.iter();
+                        let paths = names.filter(|name| glob.matches(name));
+                        let paths = paths.map(|name| path.join(name));
+                        // Everybody may write into some folders that container runtimes make: nothing there is offered.
+                        next.extend(paths.filter(|path| on_node(path).is_some()));
                     }
                 }
+                self.spend(next.len() - before, &pattern.text)?;
             }
             paths = next;
         }
-        paths.iter().filter_map(|path| self.found(path)).collect()
+        let found = paths.iter().map(|path| self.found(path));
+        found.filter_map(Result::transpose).collect()
     }
 
-    fn found(&self, path: &Path) -> Option<Found> {
-        let real = fs::canonicalize(self.dev.join(path)).ok()?;
-        let is_node = fs::metadata(&real).is_ok_and(|metadata| (self.is_node)(&metadata));
-        let on_node = |path: &Path| Some(Path::new("/dev").join(path).to_str()?.to_owned());
+    fn found(&self, path: &Path) -> Result<Option<Found>, String> {
+        let full = self.dev.join(path);
+        let Some(real) = there(&full, fs::canonicalize(&full))? else {
+            return Ok(None);
+        };
+        let metadata = there(&real, fs::metadata(&real))?;
+        let is_node = metadata.is_some_and(|metadata| (self.is_node)(&metadata));
         let node = real.strip_prefix(&self.dev).ok().filter(|_| is_node);
-        Some(Found {
-            path: on_node(path)?,
+        Ok(on_node(path).map(|path| Found {
+            path,
             node: node.and_then(on_node),
-        })
+        }))
     }
 
-    /// Returns the names in a folder, sorted. One that cannot be read has none.
-    fn names(&mut self, folder: &Path) -> &[String] {
-        let names = self.names.entry(folder.to_owned());
-        names.or_insert_with(|| {
-            let entries = fs::read_dir(self.dev.join(folder)).into_iter().flatten();
-            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            let mut names: Vec<String> = names.take(self.left + 1).collect();
-            if names.len() > self.left {
-                names.pop();
-                if self.look.problems.is_empty() {
-                    self.look.problems.push(format!(
-                        "the folders of the patterns have more than {NAMES_MAX} names, and the others are not read: narrow the patterns of /dev/{}",
-                        folder.display()
-                    ));
-                }
+    /// Returns the names in a folder, sorted.
+    fn names(&mut self, folder: &Path) -> Result<&[String], String> {
+        if !self.names.contains_key(folder) {
+            let full = self.dev.join(folder);
+            let entries = there(&full, fs::read_dir(&full))?;
+            let mut names = vec![];
+            for entry in entries.into_iter().flatten() {
+                self.spend(1, &format!("those of /dev/{}", folder.display()))?;
+                let name = there(&full, entry)?.map(|entry| entry.file_name().into_string());
+                names.extend(name.and_then(Result::ok));
             }
-            self.left -= names.len();
             names.sort();
-            names
-        })
+            self.names.insert(folder.to_owned(), names);
+        }
+        Ok(&self.names[folder])
+    }
+
+    fn spend(&mut self, count: usize, patterns: &str) -> Result<(), String> {
+        let left = self.left.checked_sub(count);
+        self.left = left.ok_or_else(|| {
+            format!("the patterns lead to more than {PATHS_MAX} names and paths: narrow {patterns}")
+        })?;
+        Ok(())
+    }
+}
+
+/// Returns the path on the node of one below its `/dev`, if a device node of a container can be there.
+fn on_node(path: &Path) -> Option<String> {
+    let path = format!("/dev/{}", path.to_str()?);
+    is_below_dev(&path).then_some(path)
+}
+
+/// Returns what was read of a path; `None` if it is not there.
+fn there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, String> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(e) => match Errno::from_io_error(&e) {
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Some(_) | None => Err(format!("{}: {e}", path.display())),
+        },
     }
 }
 

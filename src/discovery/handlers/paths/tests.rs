@@ -33,9 +33,7 @@ fn discovery(dev: &TempDir, groups: &str, allowed: &[&str]) -> PathsDiscovery {
 }
 
 fn set_of(dev: &TempDir, groups: &str, allowed: &[&str]) -> DeviceSet {
-    let discovery = discovery(dev, groups, allowed);
-    let look = scan::look(&discovery.dev, &discovery.details, discovery.is_node).unwrap();
-    plan::devices(&discovery.details, &look, &discovery.allowed)
+    discovery(dev, groups, allowed).look_now().unwrap().0
 }
 
 /// Returns each device with its nodes, and the links to them.
@@ -157,26 +155,69 @@ fn only_paths_on_the_allow_list_are_offered_and_links_lead_to_no_other() {
 }
 
 #[test]
-fn folders_without_end_are_read_in_part_and_said_to_be() {
-    let dev = dev(&[]);
+fn a_look_that_cannot_tell_what_is_there_is_an_error_and_declares_nothing_gone() {
+    let dev = dev(&["kvm"]);
+    let fails = |groups: &str| {
+        let looked = discovery(&dev, groups, &["/dev"]).look_now();
+        looked.unwrap_err()
+    };
     for n in 0..5000 {
         fs::write(dev.path().join(format!("a{n}")), "").unwrap();
     }
-    let set = set_of(&dev, "[{paths: '/dev/a*', each: true}]", &["/dev"]);
-    assert_eq!(set.devices.len(), 4096);
-    assert!(set.complete && !set.is_whole());
-    assert!(
-        set.problems[0].contains("more than 4096 names"),
-        "{:?}",
-        set.problems
+    let message = fails("[{paths: '/dev/a*', each: true}]");
+    assert!(message.contains("8192 names and paths"), "{message}");
+    // What is named without a glob needs no such look.
+    let set = set_of(&dev, "[/dev/kvm]", &["/dev"]);
+    assert!(set.is_whole() && set.devices.len() == 1, "{set:?}");
+    for n in 200..5000 {
+        fs::remove_file(dev.path().join(format!("a{n}"))).unwrap();
+    }
+    let message = fails("[{paths: '/dev/a*', optional: '/dev/a?*', each: true}]");
+    assert!(message.contains("8192 device nodes in all"), "{message}");
+    let set = set_of(
+        &dev,
+        "['/dev/a*', {paths: '/dev/a1*', each: true}, {paths: '/dev/a1?', each: true}]",
+        &["/dev"],
     );
-    let twice = set_of(&dev, "[['/dev/a*', '/dev/a?*']]", &["/dev"]);
-    let problem = twice.problems.iter().find(|p| p.contains("4096 paths"));
-    assert!(problem.is_some(), "{:?}", twice.problems);
-    assert!(
-        twice.devices.is_empty(),
-        "the second pattern has no match left"
-    );
+    assert_eq!(set.devices.len(), 112);
+    for (problem, part) in set.problems.iter().zip([
+        "1 devices, the first is /dev/a*, have more than 64",
+        "10 devices, the first is /dev/a10, have a second group",
+    ]) {
+        assert!(problem.contains(part), "{problem}");
+    }
+    assert_eq!(set.problems.len(), 2, "{:?}", set.problems);
+    // A name that is too long for the machine: it is not known whether something is there.
+    symlink("n".repeat(300), dev.path().join("broken")).unwrap();
+    let message = fails("[/dev/broken]");
+    assert!(message.contains("/broken: "), "{message}");
+}
+
+#[test]
+fn folders_in_which_everybody_may_write_are_not_read() {
+    let dev = dev(&["dri/card0"]);
+    for folder in ["shm", "mqueue", "pts", "fd"] {
+        fs::create_dir(dev.path().join(folder)).unwrap();
+        for n in 0..2100 {
+            fs::write(dev.path().join(format!("{folder}/card{n}")), "").unwrap();
+        }
+    }
+    let discovery = discovery(&dev, "['/dev/*/card*']", &["/dev"]);
+    let (set, folders) = discovery.look_now().unwrap();
+    assert_eq!(devices(&set), ["/dev/*/card*: /dev/dri/card0"]);
+    let dev = fs::canonicalize(dev.path()).unwrap();
+    assert!(folders.into_iter().eq([dev.clone(), dev.join("dri")]));
+}
+
+#[test]
+fn a_device_node_has_as_many_links_as_a_container_gets() {
+    let dev = dev(&["sda"]);
+    for n in 0..40 {
+        add(dev.path(), &format!("by-id/{n} -> ../sda"));
+    }
+    let set = set_of(&dev, "[[/dev/sda, '/dev/by-id/*']]", &["/dev"]);
+    let links = &set.devices[&DeviceId::new("/dev/sda")].device_nodes[0].links;
+    assert_eq!(links.len(), 32);
 }
 
 #[tokio::test]
