@@ -123,6 +123,31 @@ async fn a_device_that_is_gone_is_given_to_nobody_and_its_resource_goes_after_th
 }
 
 #[tokio::test]
+async fn a_device_that_a_container_holds_by_a_former_name_of_the_resource_is_given_to_no_other() {
+    let mut node = TestNode::new();
+    node.agent_settings.resource_prefixes = "akri.sh,pflex.io".parse().unwrap();
+    node.start_kubelet();
+    node.start_agent();
+    node.configure_with("kvm", LOCAL, "instances: false");
+    node.devices.see(LOCAL, [kvm("kvm")]);
+    node.until_counts("kvm", 1, 1).await;
+    node.run_pod("first", &[("akri.sh/kvm", 1)]);
+    node.env("first").await;
+    let renamed = "instances: false, resourceName: pflex.io/kvm";
+    node.configure_with("kvm", LOCAL, renamed);
+    node.until_counts("pflex.io/kvm", 1, 1).await;
+    node.run_pod("second", &[("pflex.io/kvm", 1)]);
+    node.until_refused("second", "as akri.sh/kvm, which").await;
+    node.remove_pod("first");
+    node.until("the first Pod is gone", async || {
+        node.pod("first").await.is_none().then_some(())
+    })
+    .await;
+    node.run_pod("third", &[("pflex.io/kvm", 1)]);
+    node.env("third").await;
+}
+
+#[tokio::test]
 async fn with_and_without_instances_the_slots_that_a_container_holds_are_given_to_no_other() {
     let node = TestNode::started();
     let spec = |instances: bool| format!("instances: {instances}, gracePeriodSeconds: 1");
