@@ -1,6 +1,6 @@
 //! Keeps what this node offers of Configurations without Instances (`instances: false`).
 //!
-//! Nothing is written about these devices: the kubelet alone gives out their slots, and remembers who has them. A slot has the id
+//! These devices have no object, and no claim is written: the kubelet alone gives out their slots, and remembers who has them. A slot has the id
 //! that it would have with an Instance, so that it names its device whatever else the agent knows.
 pub(crate) mod plan;
 

@@ -145,6 +145,7 @@ impl<'a> PlanOfOne<'a> {
         let offer = world.node_only.get(&key.name);
         let left_out = offer.and_then(|offer| offer.problem(world.max_instances));
         report.problems.extend(left_out);
+        (report.problems).extend(offer.and_then(|offer| offer.flapping(world.discoveries)));
         (report.problems).extend(trouble::of_device_nodes(
             key, accepted, discovery, world.node,
         ));

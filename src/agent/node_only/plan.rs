@@ -13,17 +13,12 @@ use crate::{
         limits::SlotLimits,
         plugin_name::PluginName,
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Resource, SlotChange},
+        slot_table::{Claim, ClaimError, Resource, SlotChange, preferred_of},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
     store::Instances,
 };
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// What the Configurations without Instances offer. No two that are accepted have one name.
 pub(crate) type NodeOnly = BTreeMap<ConfigurationName, Arc<Offer>>;
@@ -46,6 +41,8 @@ struct Known {
     /// The uptime since when the device has been missing. Its slots stay for the grace period, unhealthy: the kubelet takes a
     /// slot that is missing from a list for a healthy one.
     missing_since: Option<Duration>,
+    /// True if it comes and goes: its slots stay until it is steady.
+    is_held_back: bool,
 }
 
 /// The inputs.
@@ -114,27 +111,38 @@ impl Offer {
         };
         for (name, known) in before.iter().flat_map(|before| &before.devices) {
             let is_missing = discovery.is_some_and(|seen| seen.is_missing(&known.id));
-            let since = known.missing_since.unwrap_or(world.uptime);
+            // Whoever was held back has been there.
+            let since = known.missing_since.filter(|_| !known.is_held_back);
+            let since = since.unwrap_or(world.uptime);
             let missing_since = is_missing.then_some(since);
+            let is_held_back = discovery.is_some_and(|seen| seen.is_held_back(&known.id));
             let is_over = missing_since.is_some_and(|since| since + grace <= world.uptime);
-            if !is_over {
-                let id = known.id.clone();
-                offer
-                    .devices
-                    .insert(name.clone(), Known { id, missing_since });
+            if is_held_back || !is_over {
+                let known = Known {
+                    id: known.id.clone(),
+                    missing_since,
+                    is_held_back,
+                };
+                offer.devices.insert(name.clone(), known);
             }
         }
         for id in discovery.iter().flat_map(|seen| seen.set.devices.keys()) {
-            let [name, _] = InstanceName::candidates(&of.key.name, id, Scope::Node, world.node);
-            let has_room = offer.devices.len() < of.most;
-            match offer.devices.entry(name) {
-                Entry::Vacant(entry) if has_room => drop(entry.insert(Known {
-                    id: id.clone(),
-                    missing_since: None,
-                })),
-                Entry::Occupied(entry) if entry.get().id == *id => {}
-                // There is no room, or another device has the name: among 1,000 devices that happens once in 33 times.
-                Entry::Vacant(_) | Entry::Occupied(_) => offer.left_out += 1,
+            let names = InstanceName::candidates(&of.key.name, id, Scope::Node, world.node);
+            let is_its = |name| offer.devices.get(name).is_some_and(|known| known.id == *id);
+            if names.iter().any(is_its) {
+                continue;
+            }
+            let free = (names.into_iter()).find(|name| !offer.devices.contains_key(name));
+            match free.filter(|_| offer.devices.len() < of.most) {
+                Some(name) => drop(offer.devices.insert(
+                    name,
+                    Known {
+                        id: id.clone(),
+                        missing_since: None,
+                        is_held_back: false,
+                    },
+                )),
+                None => offer.left_out += 1,
             }
         }
         offer
@@ -196,6 +204,16 @@ impl Offer {
         Ok(Claim { requests })
     }
 
+    /// Returns a problem if devices that come and go are held back.
+    pub(crate) fn flapping(&self, discoveries: &Discoveries) -> Option<Problem> {
+        let seen = discoveries.get(&self.key)?;
+        let mut held = self.devices.values().filter(|known| known.is_held_back);
+        let id = &held.next()?.id;
+        let flapping = seen.flapping.get(id)?;
+        let message = format!("{id}: {flapping}; and so it is with {} more", held.count());
+        Some(Problem::new(Reason::Flapping, message))
+    }
+
     /// Returns a problem if devices are left out.
     pub(crate) fn problem(&self, max_devices: usize) -> Option<Problem> {
         let message = format!(
@@ -230,32 +248,28 @@ pub(crate) fn slot_limits(instances: &Instances, offers: &NodeOnly) -> SlotLimit
 pub(crate) fn next_end(offers: &NodeOnly) -> Option<Duration> {
     let ends = offers.values().flat_map(|offer| {
         let since = offer.devices.values();
+        let since = since.filter(|known| !known.is_held_back);
         since.filter_map(|known| Some(known.missing_since? + offer.grace))
     });
     ends.min()
 }
 
-/// Returns the ids of `available` that a container should get: `must` first, then slots of distinct devices while there are, and
-/// those of devices with most free slots before others.
+/// Returns the ids of `available` that a container should get, as [`preferred_of`] has it.
 pub(crate) fn preferred(available: &[String], must: &[String], size: usize) -> Vec<String> {
-    let device = |id: &String| InstanceName::from(id.rsplit_once('-').map_or("", |(of, _)| of));
-    let mut free: BTreeMap<InstanceName, Vec<&String>> = BTreeMap::new();
-    for id in available.iter().filter(|id| !must.contains(id)) {
-        free.entry(device(id)).or_default().push(id);
+    let device = |id: &str| {
+        id.rsplit_once('-')
+            .map_or(String::new(), |(of, _)| of.to_owned())
+    };
+    let mut free: BTreeMap<String, usize> = BTreeMap::new();
+    for id in available {
+        *free.entry(device(id)).or_default() += 1;
     }
-    let mut given: BTreeMap<InstanceName, usize> = BTreeMap::new();
-    for id in must {
-        *given.entry(device(id)).or_default() += 1;
-    }
-    let ranked = free.iter().flat_map(|(device, ids)| {
-        let before = given.get(device).copied().unwrap_or_default();
-        let rank = move |n: usize| (before + n, Reverse(ids.len()));
-        ids.iter().enumerate().map(move |(n, id)| (rank(n), *id))
-    });
-    let mut ranked: Vec<_> = ranked.collect();
-    ranked.sort();
-    let chosen = must.iter().chain(ranked.into_iter().map(|(_, id)| id));
-    chosen.take(size).cloned().collect()
+    let slot_of = |id: &str| {
+        let device = device(id);
+        let free = free.get(&device).copied().unwrap_or_default();
+        Some((device, free))
+    };
+    preferred_of(available, must, size, slot_of)
 }
 
 #[cfg(test)]

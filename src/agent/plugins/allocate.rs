@@ -123,7 +123,7 @@ impl Allocator {
             Start::First => answers(&expected, &found).map(drop)?,
         }
         self.write_cdi_files(&found).await?;
-        let claim = match offer {
+        let claim = match &offer {
             // The kubelet alone gives out these slots.
             Some(_) => expected,
             None => {
@@ -139,15 +139,15 @@ impl Allocator {
             }
         };
         self.connections.remember(given);
-        let slots: Vec<_> = claim
-            .changes()
-            .map(|change| change.slot.to_string())
-            .collect();
-        info!(
-            resource = resource.name(),
-            slots = slots.join(","),
-            "slots claimed for a container"
-        );
+        // The later start of a container without Instances claims nothing.
+        if start == Start::First || offer.is_none() {
+            let slots = claim.changes().map(|change| change.slot.to_string());
+            let slots = slots.collect::<Vec<_>>().join(",");
+            info!(
+                resource = resource.name(),
+                slots, "slots claimed for a container"
+            );
+        }
         answers(&claim, &found)
     }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     agent::values::Accepted,
-    discovery::{plan::SessionSpec, session::DiscoveryState},
+    discovery::{damping::Damper, plan::SessionSpec, session::DiscoveryState},
     model::{
         device::{Device, DeviceSet},
         limits::SLOTS_MAX,
@@ -166,6 +166,57 @@ fn a_device_that_is_gone_is_unhealthy_for_the_grace_period_and_then_goes() {
     node.see("cam", set(&["a"]));
     node.follow().uptime = 119;
     assert_eq!(node.follow().listed("cam"), (3, 3));
+}
+
+#[test]
+fn a_device_that_comes_and_goes_stays_unhealthy_until_it_is_steady_and_is_said_to() {
+    let mut node = Node::new();
+    node.configure("cam", "capacity: 1");
+    let mut damper = Damper::default();
+    for turn in 0..13 {
+        node.uptime = turn;
+        let seen = match turn % 2 {
+            0 => set(&["a"]),
+            _ => set(&[]),
+        };
+        let belief = damper.turn(&Arc::new(seen), |_| true, Duration::from_secs(turn));
+        let state = DiscoveryState {
+            set: belief.set,
+            flapping: Arc::new(belief.flapping),
+            ..DiscoveryState::default()
+        };
+        node.discoveries.insert(key("cam"), state);
+        node.follow();
+    }
+    node.uptime = 10_000;
+    assert_eq!(node.follow().listed("cam"), (1, 0));
+    assert_eq!(next_end(&node.offers), None);
+    let offer = &node.offers[&ConfigurationName::from("cam")];
+    let problem = offer.flapping(&node.discoveries).unwrap();
+    assert_eq!(problem.reason, Reason::Flapping);
+    assert!(problem.message.starts_with("a: the device went away"));
+    node.see("cam", set(&["a"]));
+    assert_eq!(node.follow().listed("cam"), (1, 1));
+    let offer = &node.offers[&ConfigurationName::from("cam")];
+    assert_eq!(offer.flapping(&node.discoveries), None);
+}
+
+#[test]
+fn two_devices_whose_short_names_are_one_are_both_offered() {
+    let ids = (0..20_000).map(|n| format!("/dev/a{n}"));
+    let mut of = BTreeMap::new();
+    let clash = ids.into_iter().find_map(|id| {
+        let device = DeviceId::new(&*id);
+        let [name, _] =
+            InstanceName::candidates(&"c".into(), &device, Scope::Node, &"node-a".into());
+        Some((of.insert(name, id.clone())?, id))
+    });
+    let (a, b) = clash.unwrap();
+    let mut node = Node::new();
+    node.configure("c", "capacity: 1");
+    node.see("c", set(&[&a, &b]));
+    assert_eq!(node.follow().listed("c"), (2, 2));
+    assert_eq!(node.follow().listed("c"), (2, 2));
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod touched_tests;
 mod values;
 
 pub use adoption::{Adoptions, HeldTwice, Use};
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, preferred_of};
 pub use listing::ListedSlot;
 pub use own::{SETTLED_AFTER, Unwritten};
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
