@@ -268,7 +268,7 @@ impl Flags {
             kinds: self.cdi_kinds(),
             subsystems: self.udev_subsystems(),
             paths: self.paths.allowed(self.is_standalone()),
-            dev: self.paths.dev_dir.clone(),
+            dev: self.paths.dev.dir.clone(),
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         // A look takes no handlers from the agent that runs.

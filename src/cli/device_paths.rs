@@ -19,15 +19,21 @@ pub(super) struct PathFlags {
         value_delimiter = ','
     )]
     device_paths: Option<Vec<AllowedPath>>,
-    /// Folder at which the agent sees the node's /dev
+    #[command(flatten)]
+    pub(super) dev: DevFlag,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DevFlag {
+    /// Folder at which the node's /dev is seen
     #[arg(
-        long,
+        long = "dev-dir",
         env = "PETIOLE_DEV_DIR",
         value_name = "DIR",
         default_value = DEV,
         hide_short_help = true
     )]
-    pub(super) dev_dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 impl PathFlags {
