@@ -357,7 +357,8 @@ impl Plugins {
             (self.published.listed).send_modify(|listed| listed.extend(relisted));
         }
         self.is_node_only_stale = false;
-        metrics().set_slots(&tally::slots(&self.inputs.table.borrow(), &gone));
+        let without = (self.running.values()).filter_map(|r| r.without_instances(&self.inputs));
+        metrics().set_slots(&tally::slots(&self.inputs.table.borrow(), &gone, without));
         self.gone = gone;
     }
 

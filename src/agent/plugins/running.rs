@@ -1,5 +1,9 @@
 //! What the owner of the plugins has of one that runs.
-use crate::agent::values::{KubeletFolder, Offered, Slot};
+use super::inputs::Inputs;
+use crate::{
+    agent::values::{KubeletFolder, Offered, Slot},
+    model::{slot_table::Resource, typed_names::ConfigurationName},
+};
 use std::{path::Path, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +20,18 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Returns the slots of a Configuration without Instances.
+    pub(super) fn without_instances(
+        &self,
+        inputs: &Inputs,
+    ) -> Option<(ConfigurationName, Arc<[Slot]>)> {
+        let Resource::Configuration(name) = &self.offered.resource else {
+            return None;
+        };
+        inputs.offer(&self.offered.resource)?;
+        Some((name.clone(), self.slots.borrow().clone()))
+    }
+
     /// Has the plugin make a new socket if its own is not in the kubelet's folder any more.
     pub(super) fn follow_folder(&self, now: &KubeletFolder, folder: &Path) {
         // The folder may have been read before the socket was made.
