@@ -264,25 +264,33 @@ has_ready() { # DEPLOYMENT COUNT
 test_a_hundred_pods_with_a_device_cost_no_write() {
   clean
   allow_paths
+  local node began without
+  began=$(mark)
   by_path tun /dev/net/tun 1000
-  local node began
   for node in node-1 node-2; do
     within 10 "$node offers it" node_holds $node allocatable tun 1000
   done
+  within 5 "what was written for that is in the log" has_written "$began"
   kubectl -n petiole scale deployment petiole-controller --replicas 0 >/dev/null
   many without
   within 240 "a hundred Pods without a device run" has_ready without 100
-  note "100 Pods without a device: $TOOK s"
+  without=$TOOK
+  note "100 Pods without a device: $without s"
   kubectl delete deployment without >/dev/null
   kubectl delete pods --all --now >/dev/null
   began=$(mark)
   many with tun
   within 240 "a hundred Pods with a device run, with no controller" has_ready with 100
   note "100 Pods with a device: $TOOK s"
-  requests_since "$began" >"$SUITE/requests"
-  ! awk '$2 ~ /create|update|patch|delete/' "$SUITE/requests" | grep . || fail "something was written"
+  # Two nodes that start a hundred containers differ by seconds from one time to the next.
+  awk -v with="$TOOK" -v without="$without" 'BEGIN { exit !(with <= 1.2 * without + 2) }' || fail "a device takes longer than none: $without s"
+  ! has_written "$began" || fail "something was written"
   kubectl delete deployment with >/dev/null
   kubectl -n petiole scale deployment petiole-controller --replicas 2 >/dev/null
+}
+
+has_written() { # MARK
+  requests_since "$1" | awk '$2 ~ /create|update|patch|delete/' | grep .
 }
 
 # A kubelet that starts with a machine refuses the Pods that it finds there, until device plugins have registered.
