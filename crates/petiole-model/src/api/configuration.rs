@@ -76,8 +76,7 @@ pub struct ConfigurationSpec {
     pub capacity: i32,
 
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
-    /// each by the resource of the Configuration alone, and nothing is written when a device comes, goes or is given to a
-    /// container. Only for devices of one node, without `brokerSpec`, Services, `maxNodes` and `whenGone: Evict`.
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes` and `whenGone: Evict`.
     #[serde(default = "default_instances")]
     pub instances: bool,
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
 /// Beyond it: the youngest of the namespace with the largest part are refused (`TooManyConfigurations`).
 pub const AGENT_CONFIGURATIONS: usize = 100;
-/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent; a
-/// namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
+/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent, and as many devices
+/// without Instances; a namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
 /// (`TooManyDevices`).
 pub const AGENT_INSTANCES: usize = 2000;
 /// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
