@@ -90,7 +90,7 @@ pub(super) async fn run(
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
-        foreign.add_own_names(current.objects.keys().map(|key| &*key.name));
+        foreign.add_own_names(&current);
         let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
         let (needed, now) = decide(
             contents.as_deref(),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The state of an Instance's device on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceState<'a> {
-    /// The Instance is of an earlier life, and discovery has not looked everywhere yet.
+    /// It was there in an earlier life, and discovery has not looked everywhere yet.
     Adopted,
     Seen(&'a Device),
     Gone,
@@ -63,16 +63,25 @@ pub(crate) fn device_state<'a>(
     instance: &Instance,
     discoveries: &'a Discoveries,
 ) -> DeviceState<'a> {
-    let Some(discovery) = discovery_of(instance, discoveries) else {
-        return DeviceState::Adopted;
-    };
     let Some(id) = device_id(instance) else {
         return DeviceState::Adopted;
     };
-    match discovery.set.devices.get(&id) {
-        Some(device) if other_identity(instance, device).is_some() => DeviceState::Gone,
+    match state_of(&id, discovery_of(instance, discoveries)) {
+        DeviceState::Seen(device) if other_identity(instance, device).is_some() => {
+            DeviceState::Gone
+        }
+        state @ (DeviceState::Seen(_) | DeviceState::Gone | DeviceState::Adopted) => state,
+    }
+}
+
+/// Returns the state of a device, by the discovery of its Configuration.
+pub(crate) fn state_of<'a>(
+    id: &DeviceId,
+    discovery: Option<&'a DiscoveryState>,
+) -> DeviceState<'a> {
+    match discovery.and_then(|discovery| discovery.set.devices.get(id)) {
         Some(device) => DeviceState::Seen(device),
-        None if discovery.is_missing(&id) => DeviceState::Gone,
+        None if discovery.is_some_and(|discovery| discovery.is_missing(id)) => DeviceState::Gone,
         None => DeviceState::Adopted,
     }
 }

@@ -4,6 +4,7 @@ mod bounds;
 pub(crate) mod plan;
 
 use super::{
+    node_only::plan::NodeOnly,
     settings::{Clock, Settings},
     tally,
     values::ValidatedConfigurations,
@@ -35,6 +36,8 @@ pub(super) struct Inputs {
     pub(super) store: Arc<dyn Store>,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
+    /// What is offered without Instances.
+    pub(super) node_only: watch::Receiver<Arc<NodeOnly>>,
     /// The devices that containers use; `None` if that is not known.
     pub(super) uses: watch::Receiver<Option<Arc<[Use]>>>,
 }
@@ -47,6 +50,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
         store,
         mut validated,
         mut discoveries,
+        mut node_only,
         mut uses,
     } = inputs;
     let (instances, mut news) = (store.instances(), store.news());
@@ -66,6 +70,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             validated: validated.borrow_and_update().clone(),
             discoveries: discoveries.borrow_and_update().clone(),
             instances: instances.borrow().clone(),
+            node_only: node_only.borrow_and_update().clone(),
             uses: uses.borrow_and_update().clone(),
         });
         let planned = planned.await?;
@@ -77,6 +82,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
             () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
+            changed = node_only.changed() => changed?,
             changed = async { sleep(BETWEEN_LOOKS).await; news.changed().await } => changed?,
             changed = configurations.changed() => changed?,
             changed = uses.changed() => changed?,
@@ -106,6 +112,7 @@ struct Seen {
     validated: Arc<ValidatedConfigurations>,
     discoveries: Arc<Discoveries>,
     instances: Arc<Instances>,
+    node_only: Arc<NodeOnly>,
     uses: Option<Arc<[Use]>>,
 }
 
@@ -132,6 +139,7 @@ impl PlanState {
                 validated: &seen.validated,
                 discoveries: &seen.discoveries,
                 instances: &seen.instances,
+                node_only: &seen.node_only,
                 uses: seen.uses.as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,

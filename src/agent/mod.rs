@@ -21,6 +21,7 @@ pub(crate) mod instances;
 mod known_devices;
 mod kubelet_folder;
 pub(crate) mod kubelet_records;
+pub(crate) mod node_only;
 pub(crate) mod plugins;
 pub(crate) mod pod_resources;
 mod property_sources;
@@ -49,6 +50,7 @@ use crate::{
 use anyhow::Context as _;
 use cdi_files::CdiFiles;
 use kubelet_records::RecordsReader;
+use node_only::plan::NodeOnly;
 use settings::Clock;
 use slots::SharedTable;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
@@ -120,6 +122,8 @@ struct Agent {
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
     /// Written by the discovery sessions.
     discoveries: watch::Sender<Arc<Discoveries>>,
+    /// What is offered without Instances. Written by `node_only`.
+    node_only: watch::Sender<Arc<NodeOnly>>,
     /// The devices that containers use. Written by `reclaim`.
     uses: watch::Sender<Option<Arc<[Use]>>>,
     /// Written by the kubelet folder's task, like `kubelet`.
@@ -148,6 +152,7 @@ impl Agent {
             },
             validated: watch::Sender::new(Arc::new(validated)),
             discoveries: watch::Sender::default(),
+            node_only: watch::Sender::default(),
             uses: watch::Sender::default(),
             kubelet_folder,
             kubelet: watch::Sender::default(),
@@ -196,12 +201,23 @@ impl Agent {
         tasks.spawn_on(thread, "discovery", |stop| {
             session::run(handlers, desired, discoveries, stop)
         });
+        let inputs = node_only::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            validated: self.validated.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+        };
+        let offers = self.node_only.clone();
+        tasks.spawn_on(thread, "node only", |stop| {
+            node_only::run(inputs, offers, stop)
+        });
         let inputs = instances::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
             validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
+            node_only: self.node_only.subscribe(),
             uses: self.uses.subscribe(),
         };
         tasks.spawn("instances", |stop| instances::run(inputs, stop));
@@ -265,6 +281,7 @@ impl Agent {
             records: self.records.clone(),
             validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
+            node_only: self.node_only.subscribe(),
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
             resend: self.records.resend.subscribe(),
@@ -302,6 +319,7 @@ impl Agent {
                 configurations: self.store.configurations(),
                 instances: self.store.instances(),
                 validated: self.validated.subscribe(),
+                node_only: self.node_only.subscribe(),
                 kubelet: self.kubelet.subscribe(),
                 registered: self.published.registered.subscribe(),
                 discovery: thread.pulse(),

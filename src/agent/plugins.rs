@@ -11,11 +11,13 @@ pub(crate) mod plan;
 mod predecessor;
 mod registrar;
 mod runner;
+mod running;
 mod server;
 mod service;
 
 use super::{
     device_state::observed_slots,
+    node_only::plan::slot_limits,
     slots::Requests,
     tally,
     values::{KubeletFolder, Offered, Slot},
@@ -42,6 +44,7 @@ use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
 use registrar::Registrar;
+use running::Running;
 use server::Accepted;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,17 +56,6 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::JoinMap};
 use tracing::warn;
-
-/// A running plugin, as its owner controls it.
-struct Running {
-    offered: Offered,
-    slots: watch::Sender<Arc<[Slot]>>,
-    /// Counts up whenever the plugin must make a new socket.
-    rebind: watch::Sender<u64>,
-    /// The socket it serves on now.
-    socket: watch::Receiver<Option<String>>,
-    stop: CancellationToken,
-}
 
 /// Starts and stops the plugins and updates their lists, at each change of the inputs, until `shutdown`. Sends the claims of
 /// containers to `requests`.
@@ -87,6 +79,7 @@ pub(super) async fn run(
         accepted: BTreeSet::new(),
         gone: BTreeSet::new(),
         is_gone_stale: true,
+        is_node_only_stale: true,
         is_plan_due: true,
         shutdown: shutdown.clone(),
         inputs,
@@ -119,6 +112,8 @@ struct Plugins {
     gone: BTreeSet<InstanceName>,
     /// True if `gone` may be out of date.
     is_gone_stale: bool,
+    /// True if other slots may be offered of devices without Instances.
+    is_node_only_stale: bool,
     /// True if other plugins may be wanted than those that run.
     is_plan_due: bool,
     shutdown: CancellationToken,
@@ -182,9 +177,11 @@ impl Plugins {
         let is_news = watched.news.borrow_and_update().has_changed();
         let is_found = watched.discoveries.borrow_and_update().has_changed();
         let is_changed = watched.instances.borrow_and_update().has_changed();
-        self.is_plan_due |= is_validated;
+        let is_other = watched.node_only.borrow_and_update().has_changed();
+        self.is_plan_due |= is_validated || is_other;
+        self.is_node_only_stale |= is_other;
         self.is_gone_stale |= is_unobserved || is_validated || is_news || is_found;
-        if is_unobserved || is_validated || is_changed {
+        if is_unobserved || is_validated || is_changed || is_other {
             self.observe();
         }
         watched.slots.mark_unchanged();
@@ -205,10 +202,9 @@ impl Plugins {
             let before = std::mem::replace(&mut self.observed, now.clone());
             let unobserved = slots.take_unobserved();
             // An object alone is not believed: each slot is kept, listed and sent to the kubelet.
-            let capacities = now.iter();
-            let limits =
-                SlotLimits::new(capacities.map(|(key, i)| (&*key.namespace, i.spec.capacity)));
+            let limits = slot_limits(&now, &self.inputs.node_only.borrow());
             let is_cut_as_before = limits == self.slot_limits;
+            self.is_node_only_stale |= !is_cut_as_before;
             self.slot_limits = limits;
             let plan::Compared { mut pairs, gone } = plan::compare(&before, &now);
             pairs.retain(|pair| {
@@ -252,14 +248,18 @@ impl Plugins {
         self.is_plan_due = false;
         let instances = self.inputs.store.instances().borrow().clone();
         let names = self.inputs.validated.borrow().names.clone();
-        let desired = plan::desired(&instances, &self.inputs.settings.node_name, &names);
+        let (node, node_only) = (
+            &self.inputs.settings.node_name,
+            self.inputs.node_only.borrow().clone(),
+        );
+        let desired = plan::desired(&instances, &node_only, node, &names);
         let running = self
             .running
             .iter()
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
-        let mut namespaces = list_turns::namespaces(&instances, &self.inputs.settings.node_name);
+        let mut namespaces = list_turns::namespaces(&instances, &node_only, node);
         for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
             make_way(n).await;
             match action {
@@ -342,8 +342,11 @@ impl Plugins {
         let mut relisted = vec![];
         for (n, running) in self.running.values().enumerate() {
             make_way(n).await;
-            if stale.contains(&running.offered.resource) {
-                let now = self.slots_of(&running.offered.resource, &gone);
+            let resource = &running.offered.resource;
+            let is_stale = stale.contains(resource)
+                || self.is_node_only_stale && self.inputs.offer(resource).is_some();
+            if is_stale {
+                let now = self.slots_of(resource, &gone);
                 if *running.slots.borrow() != now {
                     running.slots.send_replace(now.clone());
                     relisted.push((running.offered.full_name.clone(), now));
@@ -353,7 +356,9 @@ impl Plugins {
         if !relisted.is_empty() {
             (self.published.listed).send_modify(|listed| listed.extend(relisted));
         }
-        metrics().set_slots(&tally::slots(&self.inputs.table.borrow(), &gone));
+        self.is_node_only_stale = false;
+        let without = (self.running.values()).filter_map(|r| r.without_instances(&self.inputs));
+        metrics().set_slots(&tally::slots(&self.inputs.table.borrow(), &gone, without));
         self.gone = gone;
     }
 
@@ -367,21 +372,17 @@ impl Plugins {
     }
 
     fn slots_of(&self, resource: &Resource, gone: &BTreeSet<InstanceName>) -> Arc<[Slot]> {
-        plan::listed(resource, &self.inputs.table.borrow(), gone).into()
+        match self.inputs.offer(resource) {
+            Some(offer) => offer.listed(self.slot_limits.of(offer.namespace())).into(),
+            None => plan::listed(resource, &self.inputs.table.borrow(), gone).into(),
+        }
     }
 
     /// A new kubelet has removed every socket; and a socket that somebody else removed is of no use either.
     fn follow_folder(&self, folder: &mut watch::Receiver<KubeletFolder>) {
         let now = folder.borrow_and_update();
         for running in self.running.values() {
-            // The folder may have been read before the socket was made.
-            let is_lost = running.socket.borrow().as_ref().is_some_and(|socket| {
-                !now.sockets.contains(socket)
-                    && !self.inputs.settings.plugin_folder.join(socket).exists()
-            });
-            if is_lost {
-                running.rebind.send_modify(|epoch| *epoch += 1);
-            }
+            running.follow_folder(&now, &self.inputs.settings.plugin_folder);
         }
     }
 }

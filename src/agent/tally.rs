@@ -1,10 +1,14 @@
 //! Counts the Instances and slots of this node for the gauges. Pure.
+use super::values::Slot;
 use crate::{
     model::{instance_name::InstanceName, slot_table::SlotTable, typed_names::ConfigurationName},
     store::Instances,
     telemetry::metrics::SlotCounts,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Returns how many Instances of this node each Configuration has, by whether they are shared.
 pub(super) fn instances(
@@ -23,10 +27,11 @@ pub(super) fn instances(
 }
 
 /// Returns how many slots each Configuration has on this node, and in which state. `gone` are the Instances whose
-/// device is.
+/// device is; `listed` are the slots without Instances.
 pub(super) fn slots(
     slots: &SlotTable,
     gone: &BTreeSet<InstanceName>,
+    listed: impl Iterator<Item = (ConfigurationName, Arc<[Slot]>)>,
 ) -> BTreeMap<ConfigurationName, SlotCounts> {
     let mut counts: BTreeMap<ConfigurationName, SlotCounts> = BTreeMap::new();
     for usage in slots.usage() {
@@ -36,6 +41,15 @@ pub(super) fn slots(
         } else {
             counts.free += usage.free;
             counts.used += usage.used;
+        }
+    }
+    for (name, slots) in listed {
+        let counts = counts.entry(name).or_default();
+        for slot in slots.iter() {
+            match slot.is_healthy {
+                true => counts.offered += 1,
+                false => counts.unhealthy += 1,
+            }
         }
     }
     counts
@@ -51,7 +65,6 @@ mod tests {
             slot_table::{ObservedSlots, Precedence},
         },
     };
-    use std::sync::Arc;
 
     #[test]
     fn only_instances_of_this_node_are_counted() {
@@ -76,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_is_used_free_or_unhealthy() {
+    fn every_slot_is_used_free_unhealthy_or_without_an_instance() {
         let observed = |name: &str, capacity, usage: &[(&str, &str)]| ObservedSlots {
             key: InstanceKey::new("default", name),
             precedence: Precedence::default(),
@@ -109,8 +122,22 @@ mod tests {
             used: 3,
             free: 4,
             unhealthy: 2,
+            offered: 0,
         };
         let gone = BTreeSet::from(["cam-2".into()]);
-        assert_eq!(slots(&table, &gone), [("cam".into(), expected)].into());
+        let slot = |is_healthy| Slot {
+            id: "kvm-a-0".to_owned(),
+            is_healthy,
+        };
+        let listed: Arc<[Slot]> = [true, true, false].map(slot).into();
+        let without = SlotCounts {
+            offered: 2,
+            unhealthy: 1,
+            ..SlotCounts::default()
+        };
+        assert_eq!(
+            slots(&table, &gone, [("kvm".into(), listed)].into_iter()),
+            [("cam".into(), expected), ("kvm".into(), without)].into()
+        );
     }
 }

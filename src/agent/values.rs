@@ -35,6 +35,13 @@ pub(crate) struct AcceptedConfiguration {
     pub(crate) resource_name: Option<ResourceName>,
 }
 
+impl AcceptedConfiguration {
+    /// Returns whether its devices get Instances.
+    pub(crate) fn has_instances(&self) -> bool {
+        self.configuration.spec.instances
+    }
+}
+
 /// The result of `spec.nodeSelector` on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {

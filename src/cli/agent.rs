@@ -168,6 +168,8 @@ pub struct Flags {
     )]
     handler_host_paths: Vec<AllowedPath>,
     #[command(flatten)]
+    paths: super::device_paths::PathFlags,
+    #[command(flatten)]
     containers: super::containers::ContainerFlags,
     #[command(flatten)]
     isolation: super::isolation::IsolationFlags,
@@ -265,6 +267,8 @@ impl Flags {
         let allowed = Allowed {
             kinds: self.cdi_kinds(),
             subsystems: self.udev_subsystems(),
+            paths: self.paths.allowed(self.is_standalone()),
+            dev: self.paths.dev.dir.clone(),
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         // A look takes no handlers from the agent that runs.

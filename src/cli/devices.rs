@@ -13,6 +13,7 @@ use kube::Client;
 use petiole_people::inspect::{
     devices::{Device, devices},
     follow::{self, Scope, look},
+    node_only,
     snapshot::Snapshot,
 };
 use serde::Serialize;
@@ -74,6 +75,11 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let rows = || [vec![head(&flags)], rows(&flags, &devices)].concat();
         let names = || devices.iter().map(name).collect();
         print(&render(flags.output, &list, rows, names)?)?;
+    }
+    if matches!(flags.output, Output::Table | Output::Wide) {
+        for sentence in node_only::sentences(&snapshot) {
+            writeln!(stderr(), "{sentence}")?;
+        }
     }
     incomplete(&snapshot)
 }

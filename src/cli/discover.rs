@@ -8,7 +8,11 @@ mod report;
 pub(super) use flags::Flags;
 
 use crate::{
-    discovery::{Discovery, DiscoveryHandler, external::ExternalDiscovery, handlers},
+    discovery::{
+        Discovery, DiscoveryHandler,
+        external::ExternalDiscovery,
+        handlers::{self, Allowed},
+    },
     model::device::{DeviceSet, HandlerTrouble, Scope},
 };
 use anyhow::{Context as _, bail};
@@ -89,13 +93,17 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
         );
         return Ok(Box::new(discovery));
     }
-    handler(&flags.handler)?
+    let allowed = Allowed {
+        dev: flags.dev.dir.clone(),
+        ..Allowed::all()
+    };
+    handler(&flags.handler, allowed)?
         .prepare_with(&input.details, &input.properties)
         .with_context(|| flags.details.clone())
 }
 
-fn handler(name: &str) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
-    let handlers = handlers::builtin();
+fn handler(name: &str, allowed: Allowed) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
+    let handlers = handlers::builtin_with(allowed);
     let names: Vec<&str> = handlers.iter().map(|h| h.name()).collect();
     let names = names.join(", ");
     let named = handlers.into_iter().find(|h| h.name() == name);
@@ -221,7 +229,10 @@ mod tests {
 
     #[test]
     fn an_unknown_handler_is_refused_with_those_there_are() {
-        let message = handler("zeroConf").err().unwrap().to_string();
+        let message = handler("zeroConf", Allowed::all())
+            .err()
+            .unwrap()
+            .to_string();
         let names: Vec<&str> = handlers::builtin().iter().map(|h| h.name()).collect();
         let known = names.join(", ");
         assert_eq!(

@@ -43,7 +43,7 @@ pub struct Flags {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let allowed = Allowed {
         subsystems: Subsystems::from_iter(flags.udev_subsystems),
-        ..Allowed::ALL
+        ..Allowed::all()
     };
     let mut built_in = handlers::builtin_with(allowed).into_iter();
     let handler = built_in.find(|handler| handler.name() == flags.name);

@@ -12,6 +12,7 @@ mod controller;
 mod crds;
 #[cfg(feature = "people")]
 mod demo;
+mod device_paths;
 #[cfg(feature = "people")]
 mod devices;
 mod discover;

@@ -36,6 +36,7 @@ const NO_INPUT: &[&str] = &[
     "crates/petiole-people/src/inspect/why/plan.rs: TROUBLES_MAX",
     "crates/petiole-people/src/inspect/why/plan/resource.rs: TROUBLES_MAX",
     "crates/petiole-people/src/inspect/why/plan/resource.rs: TYPOS_MAX",
+    "crates/petiole-people/src/inspect/why/plan/without_instances.rs: TROUBLES_MAX",
     "crates/petiole-people/src/live/state.rs: CHANGES_MAX",
     "crates/petiole-telemetry/src/http.rs: NAMED_MAX",
     "demo/state.rs: EVENTS_MAX",

@@ -1,6 +1,6 @@
 # Three stories that users of Akri have told in its issues: Pods that are created again, a node that reboots, and two
 # containers of a Pod that ask for the same resource. docs/migrate-from-akri.md names them by their numbers. And what users of
-# other device plugins have waited for: a Pod that follows its device.
+# other device plugins have waited for: a Pod that follows its device, and a device node of every machine without an object for each.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -178,6 +178,119 @@ test_a_device_that_is_back_within_the_grace_period_keeps_its_pod() {
 
 same_pod() { # DEPLOYMENT POD
   [ "$(pod_of "$1")" = "$2" ]
+}
+
+# by_path NAME PATH CAPACITY: a Configuration without Instances of a device node that each node has.
+by_path() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec: {discoveryHandler: {name: paths, discoveryDetails: "groups: [$2]"}, instances: false, capacity: $3}
+X
+}
+
+allow_paths() {
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set 'paths.allow={/dev/fuse,/dev/net/tun}' --wait --timeout 90s >/dev/null
+  agents_are_ready
+}
+
+test_a_pod_of_each_node_opens_a_device_node_that_every_machine_has() {
+  clean
+  allow_paths
+  local name path node
+  for name in fuse tun; do
+    path=/dev/$([ $name = tun ] && echo net/)$name
+    if ! [ -e "$path" ]; then
+      note "this machine has no $path"
+      continue
+    fi
+    by_path $name "$path" 5
+    for node in node-1 node-2; do
+      within 10 "$node offers $path five times" node_holds $node allocatable $name 5
+      kubectl apply -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $name-$node}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: $node}
+  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, 'exec 3<>"\$DEVICE_PATH" && echo opened "\$DEVICE_PATH"; exec sleep 2147483647'], resources: {limits: {akri.sh/$name: 1}}}]
+X
+      within 30 "a Pod of $node opens it" has_opened "$name-$node" "$path"
+    done
+  done
+  is_empty kubectl get instances.akri.sh -o name || fail "there are Instances"
+  local refused
+  refused=$(by_path bad /dev/fuse "1, whenGone: Evict" 2>&1) && fail "Instances are needed and there are none"
+  matches "instances is false" <<<"$refused" || fail "it is refused with: $refused"
+  # A path that nobody has allowed.
+  by_path kmsg /dev/kmsg 1
+  within 10 "the status says that it is not allowed" says_ready kmsg "not allowed on this node"
+  kubectl delete pods --all --now >/dev/null
+}
+
+has_opened() { # POD PATH
+  [ "$(kubectl logs "$1")" = "opened $2" ]
+}
+
+says_ready() { # CONFIGURATION TEXT
+  kubectl get configuration "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].message}' | grep -Fq "$2"
+}
+
+# many NAME [RESOURCE]: a hundred Pods on both nodes.
+many() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1}
+spec:
+  replicas: 100
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      tolerations: [{operator: Exists}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: $1}}}]
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {${2:+akri.sh/$2: 1}}}}]
+X
+}
+
+has_ready() { # DEPLOYMENT COUNT
+  [ "$(kubectl get deployment "$1" -o 'jsonpath={.status.readyReplicas}')" = "$2" ]
+}
+
+test_a_hundred_pods_with_a_device_cost_no_write() {
+  clean
+  allow_paths
+  local node began without
+  began=$(mark)
+  by_path tun /dev/net/tun 1000
+  for node in node-1 node-2; do
+    within 10 "$node offers it" node_holds $node allocatable tun 1000
+  done
+  within 5 "what was written for that is in the log" has_written "$began"
+  kubectl -n petiole scale deployment petiole-controller --replicas 0 >/dev/null
+  many without
+  within 240 "a hundred Pods without a device run" has_ready without 100
+  without=$TOOK
+  note "100 Pods without a device: $without s"
+  kubectl delete deployment without >/dev/null
+  kubectl delete pods --all --now >/dev/null
+  began=$(mark)
+  many with tun
+  within 240 "a hundred Pods with a device run, with no controller" has_ready with 100
+  note "100 Pods with a device: $TOOK s"
+  # Two nodes that start a hundred containers differ by seconds from one time to the next.
+  awk -v with="$TOOK" -v without="$without" 'BEGIN { exit !(with <= 1.2 * without + 2) }' || fail "a device takes longer than none: $without s"
+  ! has_written "$began" || fail "something was written"
+  kubectl delete deployment with >/dev/null
+  kubectl -n petiole scale deployment petiole-controller --replicas 2 >/dev/null
+}
+
+has_written() { # MARK
+  requests_since "$1" | awk '$2 ~ /create|update|patch|delete/' | grep .
 }
 
 # A kubelet that starts with a machine refuses the Pods that it finds there, until device plugins have registered.

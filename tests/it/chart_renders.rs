@@ -55,6 +55,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "kubelet.podResourcesDir=/resources",
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class},cdi.write=true",
             "udev.enabled=true,udev.subsystems={tty,video4linux}",
+            "paths.allow={/dev/kvm,/dev/dri}",
             "handlers.enabled=true",
             "discoveryProperties.enabled=true,discoveryProperties.namespaces={cameras,doors}",
             "handlers.dir=/run/handlers",

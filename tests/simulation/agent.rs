@@ -17,6 +17,7 @@ use crate::{
         device_state::observed_slots,
         instances::plan::{self as instances, Absences},
         kubelet_records::plan::Entry,
+        node_only::plan::NodeOnly,
         plugins::plan as plugins,
         slots::usage,
         values::{Offered, Slot},
@@ -184,6 +185,7 @@ impl Agent {
                 validated: &known,
                 discoveries: &discoveries.borrow_and_update().clone(),
                 instances: &published.borrow_and_update().clone(),
+                node_only: &NodeOnly::new(),
                 uses: uses.borrow_and_update().clone().as_deref(),
                 absences: &absences,
                 arrivals: &arrivals,
@@ -309,7 +311,8 @@ impl Agent {
             return BTreeMap::new();
         };
         let instances = self.store.instances.borrow();
-        plugins::desired(&instances, &self.node().name, &validated.names)
+        let node = &self.node().name;
+        plugins::desired(&instances, &NodeOnly::new(), node, &validated.names)
     }
 
     /// Sends the kubelet the lists that have changed.

@@ -65,7 +65,7 @@ pub struct ApiWrite {
     pub code: &'static str,
 }
 
-/// The slots of a Configuration on this node. Each slot counts as exactly one of the three.
+/// The slots of a Configuration on this node. Each slot counts as exactly one of the four.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SlotCounts {
     /// Slots that a container of any node holds and whose device is present.
@@ -74,6 +74,8 @@ pub struct SlotCounts {
     pub free: i64,
     /// Slots whose device is gone, held or not.
     pub unhealthy: i64,
+    /// Slots without Instances whose device is present: the kubelet alone knows which of them are held.
+    pub offered: i64,
 }
 
 /// The metrics of a process.
@@ -166,7 +168,7 @@ impl Metrics {
         registry.register("petiole_build", "The version that runs", Info::new(version));
         registry.register(
             "petiole_slots",
-            "Usage slots of this node's Instances: used (by a container of any node), free, unhealthy (the device is gone)",
+            "Usage slots of this node's Instances: used (by a container of any node), free, unhealthy (the device is gone), and of devices without Instances offered",
             self.slots.clone(),
         );
         registry.register(
@@ -252,6 +254,7 @@ impl Metrics {
                 ("used", slots.used),
                 ("free", slots.free),
                 ("unhealthy", slots.unhealthy),
+                ("offered", slots.offered),
             ];
             states.map(|(state, count)| {
                 ([label("configuration", name), label("state", state)], count)

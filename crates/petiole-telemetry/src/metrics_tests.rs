@@ -26,6 +26,7 @@ fn touched() -> Metrics {
         used: 1,
         free: 2,
         unhealthy: 0,
+        offered: 0,
     };
     metrics.set_slots(&[("cam".into(), slots)].into());
     metrics.set_slots_held_twice(1);

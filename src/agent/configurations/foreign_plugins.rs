@@ -8,6 +8,7 @@ use crate::{
     },
     backoff::Backoff,
     model::{resource_name::ResourceName, typed_names::ConfigurationName},
+    store::Configurations,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +34,8 @@ pub(super) struct ForeignPlugins {
     asked: Option<KubeletSocket>,
     /// The names of our Configurations, also of deleted ones: their slots may be listed for a moment longer.
     own_names: BTreeSet<ConfigurationName>,
+    /// Those without Instances, whose slots are named after a device.
+    node_only: BTreeSet<ConfigurationName>,
     /// The resources of foreign plugins with one of their ids, and the uptime when they were last listed.
     listed: BTreeMap<ResourceName, (String, Duration)>,
     /// The same without the uptimes.
@@ -52,6 +55,7 @@ impl ForeignPlugins {
             kubelet_folder,
             asked: None,
             own_names: BTreeSet::new(),
+            node_only: BTreeSet::new(),
             listed: BTreeMap::new(),
             ids: BTreeMap::new(),
             waits: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
@@ -59,10 +63,11 @@ impl ForeignPlugins {
     }
 
     /// Records the names of our Configurations. Ids that begin with one of them are our slots.
-    pub(super) fn add_own_names<'a>(&mut self, configurations: impl Iterator<Item = &'a str>) {
-        for name in configurations {
-            if !self.own_names.contains(name) {
-                self.own_names.insert(name.into());
+    pub(super) fn add_own_names(&mut self, configurations: &Configurations) {
+        for (key, configuration) in &configurations.objects {
+            self.own_names.insert(key.name.clone());
+            if !configuration.spec.instances {
+                self.node_only.insert(key.name.clone());
             }
         }
     }
@@ -116,7 +121,7 @@ impl ForeignPlugins {
             // The plugins of the previous kubelet may be about to register with this one.
             self.listed.values_mut().for_each(|(_, last)| *last = now);
         }
-        for (resource, id) in resource::foreign(answer, &self.own_names) {
+        for (resource, id) in resource::foreign(answer, &self.own_names, &self.node_only) {
             self.listed.insert(resource, (id, now));
         }
         let hold = self.settings.resource_name_hold;
@@ -167,7 +172,7 @@ mod tests {
             Clock::start(),
             watch::channel(KubeletFolder::default()).1,
         );
-        foreign.add_own_names(["block"].into_iter());
+        foreign.own_names.insert("block".into());
         for (second, said, is_news, is_taken) in [
             (0, listed("block-0"), false, false), // a slot of ours
             (1, listed("pflex1"), true, true),

@@ -163,6 +163,7 @@ fn accept(
         Some(earlier) => earlier.scope,
         None => scope_of(world, key, &session, refused)?,
     };
+    spec::check_scope(&configuration.spec, scope)?;
     Ok(AcceptedConfiguration {
         scope,
         selection,

@@ -50,8 +50,6 @@ pub(super) fn checked(
     let instance_of = |other: &ConfigurationKey| {
         let rest = name.last_segment().strip_prefix(&*other.name);
         let digest = rest.and_then(|rest| rest.strip_prefix('-'));
-        let is_digest =
-            |d: &str| matches!(d.len(), 6 | 10) && d.bytes().all(|b| b.is_ascii_hexdigit());
         *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
     };
     let mut others = world.configurations.objects.keys();
@@ -66,15 +64,23 @@ pub(super) fn checked(
     }
 }
 
+fn is_digest(text: &str) -> bool {
+    matches!(text.len(), 6 | 10) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an
-/// agent before this one.
+/// agent before this one, and without Instances after a device of it.
 pub(super) fn foreign(
     listed: &IdsByResource,
     ours: &BTreeSet<ConfigurationName>,
+    node_only: &BTreeSet<ConfigurationName>,
 ) -> BTreeMap<ResourceName, String> {
     let is_ours = |id: &String| {
         id.rsplit_once('-').is_some_and(|(of, number)| {
-            !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && ours.contains(of)
+            let of_device = of.rsplit_once('-').filter(|(_, digest)| is_digest(digest));
+            !number.is_empty()
+                && number.bytes().all(|b| b.is_ascii_digit())
+                && (ours.contains(of) || of_device.is_some_and(|(of, _)| node_only.contains(of)))
         })
     };
     let others = listed.iter().filter_map(|(resource, ids)| {

@@ -50,7 +50,10 @@ fn validated_with(
     }
     let keys = configurations.objects.keys().chain(before.keys());
     let ours = keys.map(|key| key.name.clone()).collect();
-    let others = offered.map(|offered| foreign(offered, &ours));
+    let node_only = configurations.objects.iter();
+    let node_only = node_only.filter(|(_, configuration)| !configuration.spec.instances);
+    let node_only = node_only.map(|(key, _)| key.name.clone()).collect();
+    let others = offered.map(|offered| foreign(offered, &ours, &node_only));
     validate(&World {
         configurations: &configurations,
         before,
@@ -147,6 +150,13 @@ fn a_name_that_another_plugin_has_is_refused_and_slots_of_an_earlier_agent_are_n
         ("block-8120fe-0", "ResourceTaken"),
     ] {
         let validated = validated(&[("block", BLOCK)], &Accepted::new(), &offered(id));
+        assert_eq!(reason(&validated, "block"), expected, "{id}");
+    }
+    // Without Instances slots are named after a device.
+    let without = format!("{BLOCK}, instances: false");
+    for (id, expected) in [("block-8120fe-0", ""), ("block-8120fx-0", "ResourceTaken")] {
+        let of = [("block", without.as_str())];
+        let validated = validated(&of, &Accepted::new(), &offered(id));
         assert_eq!(reason(&validated, "block"), expected, "{id}");
     }
     // The Configuration that has the resource keeps it, and gets a problem.

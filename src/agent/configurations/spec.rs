@@ -6,9 +6,10 @@ use crate::{
         configuration::{ConfigurationSpec, DiscoveryHandlerInfo, DiscoveryProperty, Problem},
         names::CONFIGURATION_NAME_LIMIT,
         reason::Reason,
+        without_instances,
     },
     discovery::Reads,
-    model::{budget::text_bytes, container_devices::ContainerRules, limits},
+    model::{budget::text_bytes, container_devices::ContainerRules, device::Scope, limits},
 };
 use std::ops::RangeInclusive;
 
@@ -42,6 +43,18 @@ pub(super) fn check(spec: &ConfigurationSpec, containers: &ContainerRules) -> Re
     checked.map_err(|message| Problem::new(Reason::BadSpec, message))
 }
 
+/// Refuses devices of several nodes without Instances: only in these the nodes tell each other who has a slot.
+pub(super) fn check_scope(spec: &ConfigurationSpec, scope: Scope) -> Result<(), Problem> {
+    if spec.instances || scope == Scope::Node {
+        return Ok(());
+    }
+    let message = format!(
+        "instances is false, and the devices that {} finds here are those of all nodes that see them: set instances to true, or have it find devices of one node",
+        spec.discovery_handler.name
+    );
+    Err(Problem::new(Reason::BadSpec, message))
+}
+
 fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
     let capacity = 1..=i64::from(limits::CAPACITY_MAX);
     number("capacity", i64::from(spec.capacity), capacity)?;
@@ -49,6 +62,7 @@ fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
     number("gracePeriodSeconds", spec.grace_period_seconds, grace)?;
     let instances = 1..=limits::INSTANCES_MAX;
     number("maxInstances", spec.max_instances, instances)?;
+    without_instances::check(spec)?;
     let broker = spec.broker_spec.as_ref();
     if broker.is_some_and(|b| b.broker_pod_spec.is_some() == b.broker_job_spec.is_some()) {
         return Err("brokerSpec must have one of brokerPodSpec and brokerJobSpec".to_owned());

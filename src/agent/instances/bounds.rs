@@ -1,11 +1,11 @@
 //! Keeps the slots and the report of a Configuration within their limits. Pure.
 use crate::{
-    agent::values::Accepted,
-    api::{configuration::Problem, reason::Reason},
-    model::{
-        limits::{self, SlotLimits},
-        typed_names::ConfigurationKey,
+    agent::{
+        node_only::plan::{NodeOnly, slot_limits},
+        values::Accepted,
     },
+    api::{configuration::Problem, reason::Reason},
+    model::{limits, typed_names::ConfigurationKey},
     store::{Instances, Report},
 };
 use std::collections::BTreeMap;
@@ -13,18 +13,20 @@ use std::collections::BTreeMap;
 /// Completes the reports: Configurations whose devices offer fewer slots than their capacity say so.
 pub(super) fn complete(
     instances: &Instances,
+    node_only: &NodeOnly,
     accepted: &Accepted,
     reports: &mut BTreeMap<ConfigurationKey, Report>,
 ) {
-    let capacities = instances.iter();
-    let slots = SlotLimits::new(capacities.map(|(key, i)| (&*key.namespace, i.spec.capacity)));
+    let slots = slot_limits(instances, node_only);
     for (key, report) in reports {
         let configuration = accepted.get(key);
         let limit = slots.of(&key.namespace);
         let capacity = configuration.map_or(0, |a| a.configuration.spec.capacity);
-        if report.instances > 0 && u32::try_from(capacity).is_ok_and(|capacity| capacity > limit) {
+        let offer = node_only.get(&key.name);
+        let has_devices = report.instances > 0 || offer.is_some_and(|offer| !offer.is_empty());
+        if has_devices && u32::try_from(capacity).is_ok_and(|capacity| capacity > limit) {
             let message = format!(
-                "capacity is {capacity}, and this node offers {limit} slots of each device only: all its Instances together may have {}, and those of a namespace their part; lower the capacity, or narrow what is found",
+                "capacity is {capacity}, and this node offers {limit} slots of each device only: all its devices together may have {}, and those of a namespace their part; lower the capacity, or narrow what is found",
                 limits::SLOTS_MAX
             );
             report

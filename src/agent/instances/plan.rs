@@ -11,6 +11,7 @@ use super::bounds;
 use crate::{
     agent::{
         device_state::{device_id, other_identity},
+        node_only::plan::NodeOnly,
         values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
@@ -40,6 +41,8 @@ pub(crate) struct World<'a> {
     pub(crate) validated: &'a ValidatedConfigurations,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
+    /// What is offered without Instances.
+    pub(crate) node_only: &'a NodeOnly,
     /// The devices that containers of this node use, if that is known.
     pub(crate) uses: Option<&'a [Use]>,
     pub(crate) absences: &'a Absences,
@@ -74,7 +77,10 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             continue; // the other nodes' Configurations are not reported
         }
         budget.turn.begin(key);
-        let new = part.follow_devices(&mut budget.turn);
+        let new = match accepted.has_instances() {
+            true => part.follow_devices(&mut budget.turn),
+            false => vec![],
+        };
         part.follow_absences(&mut budget);
         let arrivals = part.announce_missing(new, &mut budget);
         plan.absences.extend(part.absences);
@@ -90,7 +96,8 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     for (key, report) in reports.iter_mut() {
         report.generation = world.validated.generations.get(key).copied();
     }
-    bounds::complete(world.instances, &world.validated.accepted, reports);
+    let accepted = &world.validated.accepted;
+    bounds::complete(world.instances, world.node_only, accepted, reports);
     plan.reports.is_whole = devices::is_whole(world);
     plan
 }
@@ -135,6 +142,10 @@ impl<'a> PlanOfOne<'a> {
         let unusable = discovery.and_then(|s| s.set.problems_in_short());
         (report.problems)
             .extend(unusable.map(|text| Problem::new(Reason::DiscoveryIncomplete, text)));
+        let offer = world.node_only.get(&key.name);
+        let left_out = offer.and_then(|offer| offer.problem(world.max_instances));
+        report.problems.extend(left_out);
+        (report.problems).extend(offer.and_then(|offer| offer.flapping(world.discoveries)));
         (report.problems).extend(trouble::of_device_nodes(
             key, accepted, discovery, world.node,
         ));
@@ -201,7 +212,7 @@ impl<'a> PlanOfOne<'a> {
             }
             let is_elsewhere = (self.discovery.zip(id.as_ref()))
                 .is_some_and(|(discovery, id)| discovery.set.devices.contains_key(id));
-            if self.is_left_out() || is_elsewhere {
+            if self.is_left_out() || !self.accepted.has_instances() || is_elsewhere {
                 self.watch_on(key, instance, false);
                 budget.free(self.key, instance);
                 continue;

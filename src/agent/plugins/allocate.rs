@@ -11,16 +11,15 @@ use crate::{
         connections::{self, ConnectionDigest, Connections},
         device_state::{DeviceState, device_state, why_gone},
         kubelet_records::Look,
-        slots::{ClaimRequest, Request, Requests, plan::is_listed},
+        node_only::{self, plan::Offer},
+        slots::{ClaimRequest, Refusal, Request, Requests, plan::is_listed},
     },
     api::reason::Reason,
     model::{
         instance_name::{InstanceKey, InstanceName},
         slot::SlotId,
         slot_table::{Claim, ClaimError, Held, Resource},
-        typed_names::ConfigurationKey,
     },
-    store::About,
     telemetry::metrics,
 };
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
@@ -78,29 +77,10 @@ impl Allocator {
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
         let answer = counted(allocated).map_err(Status::from);
-        answer.inspect_err(|status| self.report(resource, Reason::AllocateRefused, status))
-    }
-
-    /// Logs why a Pod was refused, and writes an Event on the Instance or the Configuration.
-    fn report(&self, resource: &Resource, reason: Reason, status: &Status) {
-        warn!(resource = resource.name(), "{reason}: {}", status.message());
-        let instances = self.inputs.store.instances().borrow().clone();
-        let about = match resource {
-            Resource::Instance(name) => (instances.keys())
-                .find(|key| key.name == *name)
-                .map(|key| About::Instance(key.clone())),
-            Resource::Configuration(name) => (instances.iter())
-                .find(|(_, instance)| instance.spec.configuration_name == *name)
-                .map(|(key, _)| About::Configuration(ConfigurationKey::new(&key.namespace, name))),
-        };
-        if let Some(about) = about {
-            let note = format!(
-                "node {}: {}",
-                self.inputs.settings.node_name,
-                status.message()
-            );
-            self.inputs.store.warn(&about, reason, note);
-        }
+        answer.inspect_err(|status| {
+            self.inputs
+                .report(resource, Reason::AllocateRefused, status)
+        })
     }
 
     async fn claim(
@@ -112,12 +92,22 @@ impl Allocator {
         let until = Instant::now() + SEEN_TIMEOUT;
         former_name::check(&self.inputs, resource, &containers).await?;
         predecessor::learn(&self.inputs, resource, until).await;
-        let (gone, expected) = self.expected(resource, &containers, until).await?;
+        let offer = self.inputs.offer(resource);
+        let (gone, expected) = match &offer {
+            Some(offer) => {
+                let claim = offer.claim(&containers);
+                (
+                    BTreeSet::new(),
+                    claim.map_err(|e| Denied::claim(&e.into()))?,
+                )
+            }
+            None => self.expected(resource, &containers, until).await?,
+        };
         let keys = expected
             .changes()
             .map(|change| change.key.clone())
             .collect();
-        let found = self.seen(keys, until).await?;
+        let found = self.seen(offer.as_deref(), keys, until).await?;
         let digests: BTreeMap<InstanceName, ConnectionDigest> = found
             .iter()
             .map(|(name, found)| (name.clone(), found.connection_digest()))
@@ -133,33 +123,44 @@ impl Allocator {
             Start::First => answers(&expected, &found).map(drop)?,
         }
         self.write_cdi_files(&found).await?;
-        let (reply, answer) = oneshot::channel();
-        let request = ClaimRequest {
-            resource: resource.clone(),
-            containers,
-            gone,
-            connections: digests,
-            reply,
+        let claim = match &offer {
+            // The kubelet alone gives out these slots.
+            Some(_) => expected,
+            None => {
+                let (reply, answer) = oneshot::channel();
+                let request = ClaimRequest {
+                    resource: resource.clone(),
+                    containers,
+                    gone,
+                    connections: digests,
+                    reply,
+                };
+                self.written(request, answer).await?
+            }
         };
-        self.requests
-            .send(Request::Claim(request))
-            .await
-            .map_err(|_| Denied::stopping())?;
-        let claim = answer
-            .await
-            .map_err(|_| Denied::stopping())?
-            .map_err(|e| Denied::claim(&e))?;
         self.connections.remember(given);
-        let slots: Vec<_> = claim
-            .changes()
-            .map(|change| change.slot.to_string())
-            .collect();
-        info!(
-            resource = resource.name(),
-            slots = slots.join(","),
-            "slots claimed for a container"
-        );
+        // The later start of a container without Instances claims nothing.
+        if start == Start::First || offer.is_none() {
+            let slots = claim.changes().map(|change| change.slot.to_string());
+            let slots = slots.collect::<Vec<_>>().join(",");
+            info!(
+                resource = resource.name(),
+                slots, "slots claimed for a container"
+            );
+        }
         answers(&claim, &found)
+    }
+
+    /// Has a claim written.
+    async fn written(
+        &self,
+        request: ClaimRequest,
+        answer: oneshot::Receiver<Result<Claim, Refusal>>,
+    ) -> Result<Claim, Denied> {
+        let sent = self.requests.send(Request::Claim(request)).await;
+        sent.map_err(|_| Denied::stopping())?;
+        let answer = answer.await.map_err(|_| Denied::stopping())?;
+        answer.map_err(|e| Denied::claim(&e))
     }
 
     /// Refuses ids whose containers were given another digest.
@@ -183,10 +184,14 @@ impl Allocator {
         ids: Vec<String>,
     ) -> Result<(), Status> {
         let answer = self.check_start(resource, ids).await;
-        answer.inspect_err(|status| self.report(resource, Reason::StartRefused, status))
+        answer.inspect_err(|status| self.inputs.report(resource, Reason::StartRefused, status))
     }
 
     async fn check_start(&self, resource: &Resource, ids: Vec<String>) -> Result<(), Status> {
+        if self.inputs.offer(resource).is_some() {
+            let claimed = self.claim(resource, vec![ids], Start::Replayed).await;
+            return Ok(claimed.map(drop)?);
+        }
         let (mut slots, mut lost) = (vec![], vec![]);
         for id in ids {
             let held = self.inputs.table.borrow().held_as(resource, &id);
@@ -205,7 +210,7 @@ impl Allocator {
             counted(self.claim(resource, vec![lost], Start::Replayed).await)?;
         }
         let keys = slots.iter().map(|held| held.key.clone()).collect();
-        let found = self.seen(keys, Instant::now() + SEEN_TIMEOUT).await?;
+        let found = self.seen(None, keys, Instant::now() + SEEN_TIMEOUT).await?;
         for held in slots {
             self.check_connection(resource, &held, &found)?;
         }
@@ -253,10 +258,13 @@ impl Allocator {
         must: &[String],
         size: usize,
     ) -> Vec<String> {
-        self.inputs
-            .table
-            .borrow()
-            .preferred(resource, available, must, size)
+        match self.inputs.offer(resource) {
+            Some(_) => node_only::plan::preferred(available, must, size),
+            None => {
+                let slots = self.inputs.table.borrow();
+                slots.preferred(resource, available, must, size)
+            }
+        }
     }
 
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
@@ -316,6 +324,7 @@ impl Allocator {
     /// The devices of these Instances, once each was seen in this life of the agent.
     async fn seen(
         &self,
+        offer: Option<&Offer>,
         keys: BTreeSet<InstanceKey>,
         until: Instant,
     ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
@@ -323,7 +332,7 @@ impl Allocator {
         let waiting = timeout_at(until, async {
             loop {
                 discoveries.mark_unchanged();
-                let found = self.find(&keys)?;
+                let found = self.find(offer, &keys)?;
                 if found.len() == keys.len() || discoveries.changed().await.is_err() {
                     return Ok(found);
                 }
@@ -336,24 +345,39 @@ impl Allocator {
     }
 
     /// Returns the devices that are present now; an error if one is gone.
-    fn find(&self, keys: &BTreeSet<InstanceKey>) -> Result<BTreeMap<InstanceName, Found>, Denied> {
+    fn find(
+        &self,
+        offer: Option<&Offer>,
+        keys: &BTreeSet<InstanceKey>,
+    ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
         let validated = self.inputs.validated.borrow().clone();
         let mut found = BTreeMap::new();
         for key in keys {
             let missing = || Denied::gone(format!("Instance {key} is gone"));
-            let instance = instances.get(key).ok_or_else(missing)?;
-            match device_state(instance, &discoveries) {
+            let (state, configuration) = match offer {
+                Some(offer) => (offer.state(&key.name, &discoveries), offer.key.clone()),
+                None => {
+                    let instance = instances.get(key).ok_or_else(missing)?;
+                    let configuration = instance.spec.configuration_key(&key.namespace);
+                    (device_state(instance, &discoveries), configuration)
+                }
+            };
+            match state {
                 DeviceState::Adopted => {}
                 DeviceState::Gone => {
-                    let why = why_gone(instance, &discoveries);
-                    let message = format!("the device of Instance {key} {why}");
+                    let instance = instances.get(key);
+                    let why = instance.map_or("is gone", |i| why_gone(i, &discoveries));
+                    let whose = match offer {
+                        Some(offer) => format!("{}, of Configuration {},", key.name, offer.key),
+                        None => format!("the device of Instance {key}"),
+                    };
+                    let message = format!("{whose} {why}");
                     return Err(Denied::gone(message));
                 }
                 DeviceState::Seen(device) => {
                     let name = key.name.clone();
-                    let configuration = instance.spec.configuration_key(&key.namespace);
                     let accepted = validated.accepted.get(&configuration);
                     let entry = Found {
                         digest: name.digest().ok_or_else(missing)?.to_owned(),

@@ -3,17 +3,25 @@ use crate::{
     agent::{
         cdi_files::CdiFiles,
         kubelet_records::RecordsReader,
+        node_only::plan::{NodeOnly, Offer},
         settings::{Clock, Settings},
         slots::SharedTable,
         values::{KubeletFolder, KubeletSocket, Listed, ValidatedConfigurations},
     },
+    api::reason::Reason,
     discovery::session::Discoveries,
-    model::{resource_name::ResourceName, slot_table::SlotTable},
-    store::{Instances, Store},
+    model::{
+        resource_name::ResourceName,
+        slot_table::{Resource, SlotTable},
+        typed_names::ConfigurationKey,
+    },
+    store::{About, Instances, Store},
     telemetry::metrics,
 };
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch::{self, error::RecvError};
+use tonic::Status;
+use tracing::warn;
 
 /// The inputs of the plugins. Instances come from the store.
 #[derive(Clone)]
@@ -25,6 +33,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) records: RecordsReader,
     pub(in crate::agent) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(in crate::agent) discoveries: watch::Receiver<Arc<Discoveries>>,
+    pub(in crate::agent) node_only: watch::Receiver<Arc<NodeOnly>>,
     pub(in crate::agent) kubelet: watch::Receiver<Option<KubeletSocket>>,
     pub(in crate::agent) kubelet_folder: watch::Receiver<KubeletFolder>,
     pub(in crate::agent) cdi_files: CdiFiles,
@@ -40,11 +49,40 @@ impl Inputs {
             news: self.store.news(),
             discoveries: self.discoveries.clone(),
             validated: self.validated.clone(),
+            node_only: self.node_only.clone(),
             slots: self.table.subscribe(),
         };
         watched.validated.mark_changed();
         watched.instances.mark_changed();
         watched
+    }
+
+    /// Logs why a Pod was refused, and writes an Event on the Instance or the Configuration.
+    pub(super) fn report(&self, resource: &Resource, reason: Reason, status: &Status) {
+        warn!(resource = resource.name(), "{reason}: {}", status.message());
+        let instances = self.store.instances().borrow().clone();
+        let about = match resource {
+            Resource::Instance(name) => (instances.keys())
+                .find(|key| key.name == *name)
+                .map(|key| About::Instance(key.clone())),
+            Resource::Configuration(name) => (instances.iter())
+                .find(|(_, instance)| instance.spec.configuration_name == *name)
+                .map(|(key, _)| About::Configuration(ConfigurationKey::new(&key.namespace, name)))
+                .or_else(|| Some(About::Configuration(self.offer(resource)?.key.clone()))),
+        };
+        if let Some(about) = about {
+            let note = format!("node {}: {}", self.settings.node_name, status.message());
+            self.store.warn(&about, reason, note);
+        }
+    }
+
+    /// Returns what a resource gives without Instances. Instances that an earlier spec of its Configuration left go first.
+    pub(super) fn offer(&self, resource: &Resource) -> Option<Arc<Offer>> {
+        let Resource::Configuration(name) = resource else {
+            return None;
+        };
+        let offer = self.node_only.borrow().get(name).cloned();
+        offer.filter(|_| !self.table.borrow().has_slots_of(name))
     }
 }
 
@@ -55,6 +93,7 @@ pub(super) struct Watched {
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     /// What the resources are called, and whose Instances they are.
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
+    pub(super) node_only: watch::Receiver<Arc<NodeOnly>>,
     pub(super) slots: watch::Receiver<SlotTable>,
 }
 
@@ -65,6 +104,7 @@ impl Watched {
             changed = self.instances.changed() => { changed?; self.instances.mark_changed(); }
             changed = self.discoveries.changed() => { changed?; self.discoveries.mark_changed(); }
             changed = self.validated.changed() => { changed?; self.validated.mark_changed(); }
+            changed = self.node_only.changed() => { changed?; self.node_only.mark_changed(); }
             changed = self.slots.changed() => { changed?; self.slots.mark_changed(); }
         }
         Ok(())

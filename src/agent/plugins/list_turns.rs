@@ -7,7 +7,11 @@ use super::{
     inputs::{Inputs, Published},
     plan,
 };
-use crate::{agent::values::Listed, model::plugin_name::PluginName, store::Instances};
+use crate::{
+    agent::{node_only::plan::NodeOnly, values::Listed},
+    model::plugin_name::PluginName,
+    store::Instances,
+};
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -68,8 +72,15 @@ impl ListTurns {
 }
 
 /// Returns the namespace of each plugin, the last one of a Configuration's name in several.
-pub(super) fn namespaces(instances: &Instances, node: &str) -> BTreeMap<PluginName, String> {
-    let mut namespaces = BTreeMap::new();
+pub(super) fn namespaces(
+    instances: &Instances,
+    node_only: &NodeOnly,
+    node: &str,
+) -> BTreeMap<PluginName, String> {
+    let without_instances = node_only.iter();
+    let mut namespaces: BTreeMap<PluginName, String> = without_instances
+        .map(|(name, offer)| (name.into(), offer.namespace().to_owned()))
+        .collect();
     for (key, instance) in instances {
         for resource in plan::resources_of(instance, node) {
             namespaces.insert(resource.plugin(), key.namespace.to_string());

@@ -2,6 +2,7 @@
 use crate::{
     agent::{
         device_state::{DeviceState, device_state},
+        node_only::plan::{self as node_only, NodeOnly},
         values::{Offered, Slot},
     },
     api::instance::Instance,
@@ -69,15 +70,17 @@ pub(crate) fn compare<'a>(before: &'a Instances, now: &'a Instances) -> Compared
     Compared { pairs, gone }
 }
 
-/// Returns the resources to offer on this node. If an Instance and a
-/// Configuration would have one full name, the Instance has it.
+/// Returns the resources to offer on this node. If an Instance and a Configuration would have one full name, the Instance has it.
 pub(crate) fn desired(
     instances: &Instances,
+    offers: &NodeOnly,
     node: &str,
     names: &ResourceNames,
 ) -> BTreeMap<PluginName, Offered> {
     let mut offered: BTreeMap<ResourceName, Offered> = BTreeMap::new();
-    let (of_configurations, of_instances): (Vec<_>, Vec<_>) = resources(instances, node)
+    let mut all = node_only::resources(offers);
+    all.extend(resources(instances, node));
+    let (of_configurations, of_instances): (Vec<_>, Vec<_>) = all
         .into_values()
         .partition(|resource| matches!(resource, Resource::Configuration(_)));
     for resource in of_instances.into_iter().chain(of_configurations) {
@@ -262,7 +265,7 @@ mod tests {
     fn a_configuration_is_offered_by_the_name_it_has_and_no_two_by_one_name() {
         let instances = instances(&[("block-8120fe", "block"), ("cam-1", "cam")]);
         let offered = |names: &ResourceNames| -> Vec<String> {
-            let desired = desired(&instances, "n", names).into_values();
+            let desired = desired(&instances, &NodeOnly::new(), "n", names).into_values();
             desired.map(|offered| offered.full_name.into()).collect()
         };
         let block = "block".into();
@@ -310,7 +313,7 @@ mod tests {
                 spec.nodes.clear();
                 (spec.device_usage).insert("cam-1-0".to_owned(), usage.to_owned());
             }
-            let desired = desired(&all, "n", &names);
+            let desired = desired(&all, &NodeOnly::new(), "n", &names);
             assert_eq!(desired.keys().collect::<Vec<_>>(), expected, "{usage}");
         }
     }

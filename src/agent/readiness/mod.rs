@@ -3,6 +3,7 @@
 mod plan;
 
 use super::{
+    node_only::plan::NodeOnly,
     plugins,
     settings::Settings,
     values::{KubeletSocket, ValidatedConfigurations},
@@ -25,6 +26,7 @@ pub(super) struct Inputs {
     pub(super) configurations: watch::Receiver<Arc<Configurations>>,
     pub(super) instances: watch::Receiver<Arc<Instances>>,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
+    pub(super) node_only: watch::Receiver<Arc<NodeOnly>>,
     pub(super) kubelet: watch::Receiver<Option<KubeletSocket>>,
     /// Our resources that are registered with the kubelet.
     pub(super) registered: watch::Receiver<BTreeSet<ResourceName>>,
@@ -38,7 +40,8 @@ pub(super) fn health(inputs: Inputs) -> Health {
     let ready = move || {
         let names = inputs.validated.borrow().names.clone();
         let node = &inputs.settings.node_name;
-        let desired = plugins::desired(&inputs.instances.borrow(), node, &names);
+        let (instances, node_only) = (&*inputs.instances.borrow(), &*inputs.node_only.borrow());
+        let desired = plugins::desired(instances, node_only, node, &names);
         let desired = desired.into_values().map(|offered| offered.full_name);
         let desired = desired.collect();
         let mut registered = inputs.registered.borrow().clone();

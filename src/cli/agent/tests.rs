@@ -36,6 +36,20 @@ fn no_kind_of_cdi_device_is_allowed_in_a_cluster_unless_it_is_named() {
     assert_eq!(kinds(&["--cdi-kinds", "*"]), Kinds::All);
 }
 
+#[test]
+fn no_path_is_allowed_in_a_cluster_unless_it_is_named() {
+    let allowed = |flags: &[&str]| {
+        let agent = agent(flags);
+        agent.paths.allowed(agent.is_standalone())
+    };
+    let paths = |paths: &[&str]| paths.iter().map(|path| path.parse().unwrap()).collect();
+    assert_eq!(allowed(&[]), paths(&[]));
+    let named = ["--device-paths", "/dev/kvm,/dev/dri/"];
+    assert_eq!(allowed(&named), paths(&["/dev/kvm", "/dev/dri"]));
+    #[cfg(feature = "people")]
+    assert_eq!(allowed(&["--standalone"]), paths(&["/"]));
+}
+
 #[cfg(feature = "people")]
 #[test]
 fn a_standalone_agent_allows_all_devices_unless_some_are_named() {

@@ -1,7 +1,10 @@
 //! Defines the flags of `petiole discover`.
 #[cfg(feature = "people")]
 use crate::cli::connection::ConnectionFlags;
-use crate::{cli::duration::duration, discovery::external::Endpoint};
+use crate::{
+    cli::{device_paths::DevFlag, duration::duration},
+    discovery::external::Endpoint,
+};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -18,6 +21,7 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
   petiole discover udev --details examples/udev-serial.yaml --for 1s
+  petiole discover paths --details examples/paths-fuse.yaml --for 1s
   petiole discover onvif --details examples/onvif-cameras.yaml -o wide
   petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
   petiole discover mqtt --details examples/mqtt-home-assistant.yaml --for 5s
@@ -25,7 +29,8 @@ Examples:
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, onvif, opcua, mqtt or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, paths, onvif, opcua, mqtt or
+    /// debugEcho
     pub(super) handler: String,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
@@ -58,6 +63,8 @@ pub struct Flags {
     /// handler]
     #[arg(long, value_name = "NAME")]
     pub(super) configuration: Option<String>,
+    #[command(flatten)]
+    pub(super) dev: DevFlag,
     /// Node of local devices, which is part of the names of their Instances
     #[arg(
         long,

@@ -13,6 +13,7 @@ use crate::{
         node_devices::ConfigurationView,
         reason::Reason,
         same_name::{Winner, first_of_each_name, name_taken},
+        without_instances,
     },
     controller::{
         brokers::report::{Report, Reports},
@@ -269,6 +270,10 @@ impl View<'_> {
         configuration: &Configuration,
         reports: &[NodeReport],
     ) -> Verdict {
+        // Agents read no specs of brokers and Services.
+        if let Err(message) = without_instances::check(&configuration.spec) {
+            return trouble(Problem::new(Reason::BadSpec, message));
+        }
         let counted: Vec<&NodeReport> = (reports.iter())
             .filter(|report| self.is_counted(report))
             .collect();

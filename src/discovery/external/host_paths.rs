@@ -1,4 +1,4 @@
-//! The paths of the node that handlers in other processes may give to containers. Pure.
+//! The paths of the node that handlers in other processes, and the handler `paths`, may give to containers. Pure.
 use crate::model::container_devices::is_plain;
 use std::{str::FromStr, sync::Arc};
 
@@ -40,11 +40,11 @@ impl HostPaths {
         Self(vec![])
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::discovery) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn allow(&self, path: &str) -> bool {
+    pub(in crate::discovery) fn allow(&self, path: &str) -> bool {
         let (own, all) = (OWN_PREFIX_ONLY, DEVICE_FOLDER);
         let guarded = own.into_iter().find(|folder| is_at_or_below(path, folder));
         let allows = |AllowedPath(prefix): &AllowedPath| {
@@ -55,7 +55,7 @@ impl HostPaths {
     }
 
     /// The prefixes, for messages.
-    pub(super) fn list(&self) -> String {
+    pub(in crate::discovery) fn list(&self) -> String {
         let prefixes = self
             .0
             .iter()

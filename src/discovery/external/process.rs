@@ -213,7 +213,7 @@ mod tests {
     /// Serves a handler until `replace`, which gets its socket, has ended.
     async fn serve_while(replace: impl AsyncFnOnce(&Path)) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
-        let handler = builtin_with(Allowed::ALL).remove(0);
+        let handler = builtin_with(Allowed::all()).remove(0);
         let socket = socket_in(dir.path(), handler.name());
         let shutdown = CancellationToken::new();
         let replace = async {

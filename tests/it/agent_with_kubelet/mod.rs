@@ -8,6 +8,7 @@ mod pre_start;
 mod registration;
 mod restarts;
 mod slots;
+mod without_instances;
 
 use crate::support::{
     fake_kubelet::{FakePodResources, FakeRegistration},

@@ -42,6 +42,7 @@ fn the_pages_have_every_key_of_the_details_and_no_other() {
     for (handler, details) in [
         ("zeroconf", "{kind: _http._tcp, portt: 1}"),
         ("cdi", "{kind: vendor.com/class, portt: 1}"),
+        ("paths", "{groups: /dev/kvm, portt: 1}"),
         ("opcua", "{opcuaDiscoveryMethod: {standard: {}}, portt: 1}"),
         ("mqtt", "{portt: 1}"),
         ("onvif", "{portt: 1}"),

@@ -7,13 +7,14 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-use super::{condition::Condition, reason::Reason};
+pub use super::when_gone::WhenGone;
+use super::{condition::Condition, reason::Reason, when_gone::when_gone};
 use crate::model::{
     container_devices::ContainerDevices, limits, resource_name::ResourceName, typed_names::NodeName,
 };
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -64,6 +65,7 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes and whenGone: Evict; remove it, or set instances to true"))]
 pub struct ConfigurationSpec {
     /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
@@ -72,6 +74,11 @@ pub struct ConfigurationSpec {
     #[serde(default = "default_capacity")]
     #[schemars(range(min = 1, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
+
+    /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes` and `whenGone: Evict`.
+    #[serde(default = "default_instances")]
+    pub instances: bool,
 
     /// A workload to run for each device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,26 +160,6 @@ pub struct ConfigurationSpec {
     /// Further paths, rights and owners of the device nodes in the containers that get a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_devices: Option<ContainerDevices>,
-}
-
-/// What becomes of the Pods of a device that is gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum WhenGone {
-    #[default]
-    Keep,
-    Evict,
-}
-
-/// Reads the field, which no API server has checked where there is none.
-fn when_gone<'de, D: Deserializer<'de>>(value: D) -> Result<WhenGone, D::Error> {
-    match String::deserialize(value)?.as_str() {
-        "Keep" => Ok(WhenGone::Keep),
-        "Evict" => Ok(WhenGone::Evict),
-        other => {
-            let error = format!("spec.whenGone is {other:?}: write Keep or Evict");
-            Err(D::Error::custom(error))
-        }
-    }
 }
 
 /// A discovery handler and its settings.
@@ -354,6 +341,10 @@ impl Problem {
     }
 }
 
+fn default_instances() -> bool {
+    true
+}
+
 fn default_capacity() -> i32 {
     1
 }
@@ -377,23 +368,4 @@ fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "nullable": true,
         "x-kubernetes-preserve-unknown-fields": true
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn when_gone_is_kept_unless_it_is_said_and_another_word_is_named_with_those_that_are_right() {
-        let read = |mut fields: Value| {
-            fields["discoveryHandler"] = json!({"name": "udev"});
-            let spec: Result<ConfigurationSpec, _> = serde_json::from_value(fields);
-            spec.map(|spec| spec.when_gone).map_err(|e| e.to_string())
-        };
-        assert_eq!(read(json!({})), Ok(WhenGone::Keep));
-        assert_eq!(read(json!({"whenGone": "Evict"})), Ok(WhenGone::Evict));
-        let error = "spec.whenGone is \"evict\": write Keep or Evict".to_owned();
-        assert_eq!(read(json!({"whenGone": "evict"})), Err(error));
-    }
 }

@@ -153,6 +153,7 @@ fn akris_lacks_our_fields() {
             "spec.containerDevices",
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
+            "spec.instances",
             "spec.maxInstances",
             "spec.maxNodes",
             "spec.nodeSelector",

@@ -8,3 +8,5 @@ pub mod names;
 pub mod node_devices;
 pub mod reason;
 pub mod same_name;
+mod when_gone;
+pub mod without_instances;

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
 /// Beyond it: the youngest of the namespace with the largest part are refused (`TooManyConfigurations`).
 pub const AGENT_CONFIGURATIONS: usize = 100;
-/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent; a
-/// namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
+/// The default of `--max-instances` (`agent.maxInstances` of the chart), the most Instances of an agent, and as many devices
+/// without Instances; a namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
 /// (`TooManyDevices`).
 pub const AGENT_INSTANCES: usize = 2000;
 /// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
 /// server refuses the object, and agents do not use it (`BadSpec`).
 pub const CAPACITY_MAX: i32 = 10_000;
-/// The most slots that all Instances of a node offer together. The kubelet writes all of them into its checkpoint at each
+/// The most slots that all Instances of a node, and its devices without Instances, offer together. The kubelet writes all of them into its checkpoint at each
 /// change of one resource, and several such writes at the same time: with 1,000 resources a kubelet 1.36 had 0.4 GB of
 /// 20,000 slots, and 1.9 GB of 100,000. Beyond it: of the namespace with the most slots the devices with the most offer fewer
 /// (`TooManySlots`).

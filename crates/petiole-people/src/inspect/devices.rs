@@ -21,6 +21,7 @@ use std::{collections::BTreeMap, time::Duration};
 const NAMES: &[&str] = &[
     "AKRI_ZEROCONF_DEVICE_NAME",
     "UDEV_DEVNODE",
+    "DEVICE_PATH",
     "DEBUG_ECHO_DESCRIPTION",
 ];
 const ADDRESS: &str = "AKRI_ZEROCONF_DEVICE_ADDR";

@@ -5,6 +5,7 @@
 pub mod devices;
 pub mod doctor;
 pub mod follow;
+pub mod node_only;
 mod nodes;
 pub(crate) mod pods;
 pub mod read;

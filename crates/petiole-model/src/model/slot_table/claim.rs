@@ -6,7 +6,10 @@ use crate::model::{
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// The slots that answer an Allocate call, one list for each container request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,8 +89,8 @@ impl SlotTable {
         Ok(claim)
     }
 
-    /// Returns the ids of `available` that a container should get: `must` first, then distinct devices, and those with
-    /// most free slots before others. An Instance's resource has no preference.
+    /// Returns the ids of `available` that a container should get, as [`preferred_of`] has it. An Instance's resource has no
+    /// preference.
     pub fn preferred(
         &self,
         resource: &Resource,
@@ -99,22 +102,14 @@ impl SlotTable {
             Resource::Instance(_) => vec![],
             Resource::Configuration(name) => self.configuration_list(name),
         };
-        let instance_of = |id: &String| {
-            (listed.iter().find(|slot| slot.id.to_string() == **id)).map(|slot| &slot.instance)
-        };
-        let mut chosen = must.to_vec();
-        let mut used: BTreeSet<&InstanceName> = must.iter().filter_map(&instance_of).collect();
-        let mut candidates: Vec<_> = (available.iter().filter(|id| !must.contains(id)))
-            .filter_map(|id| instance_of(id).map(|instance| (id, instance)))
-            .collect();
-        candidates.sort_by_key(|(id, instance)| (Reverse(self.free_slots(instance).count()), *id));
-        for (id, instance) in candidates {
-            if chosen.len() < size && used.insert(instance) {
-                chosen.push(id.clone());
-            }
-        }
-        chosen.truncate(size);
-        chosen
+        let mut free: BTreeMap<&InstanceName, usize> = BTreeMap::new();
+        let of = listed.iter().map(|slot| {
+            let free = free.entry(&slot.instance);
+            let free = free.or_insert_with(|| self.free_slots(&slot.instance).count());
+            (slot.id.to_string(), (&slot.instance, *free))
+        });
+        let of: BTreeMap<String, (&InstanceName, usize)> = of.collect();
+        preferred_of(available, must, size, |id| of.get(id).copied())
     }
 
     fn claim_of_instance(
@@ -212,6 +207,37 @@ impl SlotTable {
             },
         }
     }
+}
+
+/// Returns the ids of `available` that a container should get: `must` first, then those of distinct devices while there are, and
+/// those of devices with most free slots before others. `of` returns the device of an id, and how many of its slots are free.
+pub fn preferred_of<D: Ord>(
+    available: &[String],
+    must: &[String],
+    size: usize,
+    of: impl Fn(&str) -> Option<(D, usize)>,
+) -> Vec<String> {
+    let mut given: BTreeMap<D, usize> = BTreeMap::new();
+    for (device, _) in must.iter().filter_map(|id| of(id)) {
+        *given.entry(device).or_default() += 1;
+    }
+    let known: BTreeSet<&String> = must.iter().collect();
+    let others = available.iter().filter(|id| !known.contains(id));
+    let mut others: Vec<_> = others
+        .filter_map(|id| of(id).map(|(device, free)| (Reverse(free), id, device)))
+        .collect();
+    others.sort();
+    let mut ranked: Vec<_> = others
+        .into_iter()
+        .map(|(free, id, device)| {
+            let before = given.entry(device).or_default();
+            *before += 1;
+            (*before, free, id)
+        })
+        .collect();
+    ranked.sort();
+    let chosen = must.iter().chain(ranked.into_iter().map(|(_, _, id)| id));
+    chosen.take(size).cloned().collect()
 }
 
 fn confirmed(slots: &InstanceSlots) -> Result<(), ClaimError> {

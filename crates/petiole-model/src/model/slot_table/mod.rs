@@ -17,7 +17,7 @@ mod touched_tests;
 mod values;
 
 pub use adoption::{Adoptions, HeldTwice, Use};
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, preferred_of};
 pub use listing::ListedSlot;
 pub use own::{SETTLED_AFTER, Unwritten};
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
@@ -97,6 +97,12 @@ impl SlotTable {
 
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
+    }
+
+    /// Returns whether the table has slots of a Configuration.
+    pub fn has_slots_of(&self, configuration: &ConfigurationName) -> bool {
+        let mut instances = self.instances.values();
+        instances.any(|slots| slots.configuration == *configuration)
     }
 
     /// Returns the number of Instances that were added to the table.

@@ -246,6 +246,11 @@ fn the_preferred_ids_are_of_distinct_devices_with_most_slots_free() {
         table.preferred(&cam(), &available, &["cam-0".to_owned()], 2),
         ["cam-0", "cam-1"]
     );
+    // What is left over comes last: the kubelet would take it, too.
+    assert_eq!(
+        table.preferred(&cam(), &available, &[], 3),
+        ["cam-1", "cam-0", "cam-2"]
+    );
 }
 
 #[test]

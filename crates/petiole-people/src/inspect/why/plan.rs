@@ -9,10 +9,12 @@ mod problems;
 mod resource;
 mod slots;
 mod unscheduled;
+mod without_instances;
 
 use super::finding::{Cause, Explanation, Finding, first_of};
 use crate::inspect::{
     devices::device_name,
+    node_only,
     pods::{is_ready, label},
     snapshot::Snapshot,
     words::{listed, plural},
@@ -196,7 +198,9 @@ fn of_configuration(
     let mut findings: Vec<Finding> = problems::problem(snapshot, key, configuration)
         .into_iter()
         .collect();
-    if instances.is_empty() && findings.is_empty() {
+    let resource = snapshot.configuration_resource(key, configuration);
+    let offering = node_only::offering(snapshot, configuration, &resource);
+    if instances.is_empty() && offering.is_empty() && findings.is_empty() {
         findings.push(problems::no_device(snapshot, key, configuration));
     }
     findings.extend(of_devices(snapshot, &instances, now));
@@ -219,20 +223,27 @@ fn of_configuration(
         findings.extend(controller_trouble(snapshot).filter(|_| !is_reported));
     }
     if findings.is_empty() {
+        let how = match offering.is_empty() {
+            true => "each has a resource of its own".to_owned(),
+            false => node_only::amounts(&offering),
+        };
         let text = format!(
-            "Its devices are offered as {}, and each has a resource of its own. {}",
-            snapshot.configuration_resource(key, configuration),
+            "Its devices are offered as {resource}, and {how}. {}",
             snapshot.nothing_is_missing()
         );
         findings.push(Finding::new(Cause::Fine, text));
     }
-    Explanation {
-        subject: format!(
+    let subject = match offering.len() {
+        0 => format!(
             "Configuration {key} has {}.",
             plural(instances.len(), "device")
         ),
-        findings,
-    }
+        nodes => format!(
+            "Configuration {key} has devices on {}.",
+            plural(nodes, "node")
+        ),
+    };
+    Explanation { subject, findings }
 }
 
 /// Returns what keeps the devices of a Configuration from being used.

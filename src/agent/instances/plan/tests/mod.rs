@@ -142,6 +142,7 @@ impl Fixture {
             validated: &self.validated,
             discoveries: &self.discoveries,
             instances: &self.instances,
+            node_only: &NodeOnly::new(),
             uses: Some(&self.uses),
             absences: &self.absences,
             arrivals: &self.arrivals,

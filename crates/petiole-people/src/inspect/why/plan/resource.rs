@@ -5,9 +5,10 @@ use super::{
     nodes::{Request, allows, blocker},
     problems::{no_device, not_looked_for, problem},
     slots::{can_be_had, too_few},
+    without_instances,
 };
 use crate::inspect::{
-    slots,
+    node_only, slots,
     snapshot::{Owner, Snapshot},
     words::{listed, plural},
     workloads::deployment_of,
@@ -40,6 +41,13 @@ pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp)
             let configuration = &snapshot.configurations[&key];
             let problem = problem(snapshot, &key, configuration);
             let devices: Devices<'_> = snapshot.instances_of(&key).collect();
+            let resource = request.resource;
+            let offering = node_only::offering(snapshot, configuration, resource);
+            if !offering.is_empty() {
+                let mut findings = without_instances::explain(snapshot, request, &offering);
+                findings.extend(problem);
+                return findings;
+            }
             if devices.is_empty() {
                 return vec![problem.unwrap_or_else(|| no_device(snapshot, &key, configuration))];
             }

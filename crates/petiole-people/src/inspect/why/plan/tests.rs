@@ -7,6 +7,7 @@ mod given;
 mod hidden;
 mod objects;
 mod pods;
+mod without_instances;
 mod world;
 
 use world::World;

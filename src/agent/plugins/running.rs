@@ -1,0 +1,46 @@
+//! What the owner of the plugins has of one that runs.
+use super::inputs::Inputs;
+use crate::{
+    agent::values::{KubeletFolder, Offered, Slot},
+    model::{slot_table::Resource, typed_names::ConfigurationName},
+};
+use std::{path::Path, sync::Arc};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// A running plugin, as its owner controls it.
+pub(super) struct Running {
+    pub(super) offered: Offered,
+    pub(super) slots: watch::Sender<Arc<[Slot]>>,
+    /// Counts up whenever the plugin must make a new socket.
+    pub(super) rebind: watch::Sender<u64>,
+    /// The socket it serves on now.
+    pub(super) socket: watch::Receiver<Option<String>>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Running {
+    /// Returns the slots of a Configuration without Instances.
+    pub(super) fn without_instances(
+        &self,
+        inputs: &Inputs,
+    ) -> Option<(ConfigurationName, Arc<[Slot]>)> {
+        let Resource::Configuration(name) = &self.offered.resource else {
+            return None;
+        };
+        inputs.offer(&self.offered.resource)?;
+        Some((name.clone(), self.slots.borrow().clone()))
+    }
+
+    /// Has the plugin make a new socket if its own is not in the kubelet's folder any more.
+    pub(super) fn follow_folder(&self, now: &KubeletFolder, folder: &Path) {
+        // The folder may have been read before the socket was made.
+        let is_lost =
+            self.socket.borrow().as_ref().is_some_and(|socket| {
+                !now.sockets.contains(socket) && !folder.join(socket).exists()
+            });
+        if is_lost {
+            self.rebind.send_modify(|epoch| *epoch += 1);
+        }
+    }
+}

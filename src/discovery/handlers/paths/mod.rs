@@ -1,0 +1,136 @@
+//! Finds device nodes by their paths: `/dev/kvm`, `/dev/dri/card0` with `/dev/dri/renderD128`, each `/dev/video[0-9]*`.
+//!
+//! A path need not be of a device that the kernel has announced: opening `/dev/fuse` or `/dev/net/tun` is what loads their drivers.
+//! The handler reads names only, and opens no device. This file connects the parts: `scan` looks, `plan` decides, and `folders`
+//! waits for changes.
+mod details;
+mod folders;
+mod plan;
+mod scan;
+
+use super::{
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, external::HostPaths},
+    publish::publish,
+};
+use crate::model::device::{DeviceSet, Scope};
+use details::Details;
+use folders::Watch;
+use futures::future::BoxFuture;
+use std::{collections::BTreeSet, fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+/// The folder of this machine's device nodes.
+pub const DEV: &str = "/dev";
+/// The shortest pause between two looks. A look that took longer is followed by a pause as long as it took.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+/// Finds device nodes of this machine.
+#[derive(Debug)]
+pub struct Paths {
+    dev: PathBuf,
+    allowed: Arc<HostPaths>,
+}
+
+impl Paths {
+    /// Creates the handler. `dev` is where the node's `/dev` is mounted; `allowed` are the paths that may be offered.
+    pub fn new(dev: impl Into<PathBuf>, allowed: HostPaths) -> Self {
+        Self {
+            dev: dev.into(),
+            allowed: Arc::new(allowed),
+        }
+    }
+}
+
+impl DiscoveryHandler for Paths {
+    fn name(&self) -> &'static str {
+        "paths"
+    }
+
+    fn usual_scope(&self) -> Scope {
+        Scope::Node
+    }
+
+    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+        let details = Details::parse(details)?;
+        if self.allowed.is_empty() {
+            let message = format!("no path is allowed on this node. {}", plan::REMEDY);
+            return Err(DetailsError(message));
+        }
+        Ok(Box::new(PathsDiscovery {
+            dev: self.dev.clone(),
+            details: Arc::new(details),
+            allowed: self.allowed.clone(),
+            is_node: scan::is_device_node,
+        }))
+    }
+}
+
+#[derive(Clone)]
+struct PathsDiscovery {
+    dev: PathBuf,
+    details: Arc<Details>,
+    allowed: Arc<HostPaths>,
+    is_node: fn(&Metadata) -> bool,
+}
+
+impl Discovery for PathsDiscovery {
+    /// The devices belong to this node, because a device node is one of its own node only.
+    fn scope(&self) -> Scope {
+        Scope::Node
+    }
+
+    fn run(
+        self: Box<Self>,
+        found: watch::Sender<DeviceSet>,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => Ok(()),
+                ended = self.follow(&found) => ended,
+            }
+        })
+    }
+}
+
+impl PathsDiscovery {
+    /// Looks at each change of a folder in which something could match.
+    async fn follow(&self, found: &watch::Sender<DeviceSet>) -> Result<(), DiscoveryError> {
+        let failed = |e| DiscoveryError(format!("folders cannot be watched (inotify): {e}"));
+        let mut watch = Watch::new(folders::inotify);
+        loop {
+            let begun = Instant::now();
+            let (devices, folders) = self.look().await?;
+            let pause = begun.elapsed().max(BETWEEN_LOOKS);
+            // What has appeared in a folder before it was watched is seen by one more look.
+            let is_due = watch.follow(&folders);
+            publish(devices, found);
+            if !is_due {
+                watch.changed().await.map_err(failed)?;
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Returns the devices, and the folders in which others may appear.
+    async fn look(&self) -> Result<(DeviceSet, BTreeSet<PathBuf>), DiscoveryError> {
+        let this = self.clone();
+        let look = spawn_blocking(move || this.look_now());
+        let look = look.await.map_err(|e| DiscoveryError(e.to_string()))?;
+        look.map_err(DiscoveryError)
+    }
+
+    fn look_now(&self) -> Result<(DeviceSet, BTreeSet<PathBuf>), String> {
+        let look = scan::look(&self.dev, &self.details, self.is_node)?;
+        let devices = plan::devices(&self.details, &look, &self.allowed)?;
+        Ok((devices, look.folders))
+    }
+}
+
+#[cfg(test)]
+mod tests;
