@@ -64,7 +64,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "agent.extraArgs={--some-flag=1}",
             "agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
             "agent.http.metrics.enabled=true,agent.http.metrics.host=10.0.0.1",
-            "agent.podLabels.a=b,agent.podAnnotations.c=d",
+            "agent.podLabels.a=b,agent.podAnnotations.c=d,controller.deleteRefusedPods=true",
             "agent.seLinuxOptions.type=container_device_plugin_t",
             "agent.nodeSelector.edge=yes",
             "agent.affinity.podAffinity.x=y",
