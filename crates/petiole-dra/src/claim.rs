@@ -6,7 +6,8 @@ use std::fmt;
 /// The longest UID of a claim, in bytes. It becomes a part of the names of files. Beyond it: the kubelet is told that the claim
 /// is not valid, and the other claims of the call are prepared.
 const UID_LIMIT: usize = 63;
-/// The longest name and namespace of a claim, in bytes. Beyond it: the same.
+/// The longest name and namespace of a claim, in bytes, which is Kubernetes' own. Beyond it: the claim is not valid, as with
+/// a UID that is too long.
 const NAME_LIMIT: usize = 253;
 
 /// The identity of a claim.

@@ -41,7 +41,7 @@ impl<D: Driver> Node<D> {
         let _turn = self.turns.of(&key.uid).await;
         let claim = self.read(key).await?;
         let entry = Entry::of(&claim);
-        if let Some(before) = self.on_disk(key, |book, uid| book.entry(&uid)).await?
+        if let Some(before) = self.on_disk(key, |book, uid| Ok(book.entry(&uid))).await?
             && before.devices != entry.devices
         {
             // It was allocated anew, and the kubelet has not unprepared it in between.
@@ -57,7 +57,7 @@ impl<D: Driver> Node<D> {
         let key = &key;
         key.check()?;
         let _turn = self.turns.of(&key.uid).await;
-        let entry = self.on_disk(key, |book, uid| book.entry(&uid)).await?;
+        let entry = self.on_disk(key, |book, uid| Ok(book.entry(&uid))).await?;
         let devices = entry.map(|entry| entry.devices).unwrap_or_default();
         self.driver.unprepare(key, &devices).await?;
         self.on_disk(key, |book, uid| book.release(&uid)).await?;
