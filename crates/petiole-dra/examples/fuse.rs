@@ -1,5 +1,5 @@
-//! A driver: `fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE [POD_UID]` publishes four devices of a node, `fuse-0` to `fuse-3`, which all are
-//! the device node DEVICE of the machine, such as `/dev/fuse`. A Pod gets it as `/dev/fuse`, with its number in `FUSE_DEVICE`.
+//! A driver: `fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE POD_UID` publishes four devices of a node, `fuse-0` to `fuse-3`, which all are
+//! the device node DEVICE of the machine, such as `/dev/fuse`. A Pod gets it as `/dev/fuse`, and its name in `FUSE_DEVICE`.
 use petiole_dra::{
     Driver, Failure, Plugin, Settings,
     book::HeldDevice,
@@ -9,7 +9,7 @@ use petiole_dra::{
     resource::{Device, Taint, TaintEffect},
     slices::{Pool, Publisher, Scope},
 };
-use std::{env, io, path::Path, time::Duration};
+use std::{env, future::pending, path::Path, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -35,9 +35,8 @@ impl Driver for Fuse {
             }],
             mounts: vec![],
         });
-        let ids = self
-            .files
-            .write(&claim.key.uid, &edits.collect::<Vec<_>>())?;
+        let edits: Vec<_> = edits.collect();
+        let ids = self.files.write(&claim.key.uid, &edits)?;
         Ok(ids.into_iter().map(|id| vec![id]).collect())
     }
 
@@ -46,32 +45,24 @@ impl Driver for Fuse {
     }
 }
 
-/// Returns the devices for the scheduler. Without the device node, nobody gets a new one.
-fn pool(node: &str, is_there: bool) -> Pool {
+/// Returns the devices for the scheduler, and for the status of their Pods. While the device node is away, no Pod gets one.
+fn look(node: &str, path: &str) -> (Vec<Pool>, Vec<DeviceHealth>) {
+    let is_there = Path::new(path).exists();
     let gone = Taint {
         key: format!("{DRIVER}/gone"),
         value: String::new(),
         effect: TaintEffect::NoSchedule,
         time_added: None,
     };
-    let device = |n: i64| Device {
+    let devices = (0..4).map(|n: i64| Device {
         name: format!("fuse-{n}"),
         attributes: [("index".to_owned(), n.into())].into(),
         taints: if is_there { vec![] } else { vec![gone.clone()] },
         ..Device::default()
-    };
-    Pool {
-        name: node.to_owned(),
-        nodes: None,
-        devices: (0..4).map(device).collect(),
-    }
-}
-
-/// Returns the devices for the status of their Pods.
-fn health(pool: &Pool, is_there: bool) -> Vec<DeviceHealth> {
-    let devices = pool.devices.iter().map(|device| DeviceHealth {
-        pool: pool.name.clone(),
-        device: device.name.clone(),
+    });
+    let health = (0..4).map(|n| DeviceHealth {
+        pool: node.to_owned(),
+        device: format!("fuse-{n}"),
         health: if is_there {
             Health::Healthy
         } else {
@@ -80,70 +71,60 @@ fn health(pool: &Pool, is_there: bool) -> Vec<DeviceHealth> {
         valid_for: Duration::from_secs(30),
         message: String::new(),
     });
-    devices.collect()
+    let pool = Pool {
+        name: node.to_owned(),
+        nodes: None,
+        devices: devices.collect(),
+    };
+    (vec![pool], health.collect())
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     tracing_subscriber::fmt().init();
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [root, node, cdi, device, pod @ ..] = arguments.as_slice() else {
-        return Err("usage: fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE [POD_UID]".into());
+    let [root, node, cdi, device, pod] = arguments.as_slice() else {
+        return Err("usage: fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE POD_UID".into());
     };
-    let files = Folder {
-        path: cdi.into(),
-        vendor: "example.com".to_owned(),
-        class: "fuse".to_owned(),
-    };
-    let look = || {
-        let is_there = Path::new(device).exists();
-        (pool(node, is_there), is_there)
-    };
-    let (first, is_there) = look();
-    let (reports, last_report) = watch::channel(health(&first, is_there));
-    let (pools, last_pools) = watch::channel(vec![first]);
+    let (pools, health) = look(node, device);
+    let (pools, last_pools) = watch::channel(pools);
+    let (health, last_health) = watch::channel(health);
     let settings = Settings {
         driver: DRIVER.to_owned(),
         kubelet_root: root.into(),
-        pod_uid: pod.first().cloned(),
+        pod_uid: Some(pod.clone()),
     };
-    let client = kube::Client::try_default().await?;
-    let fuse = Fuse {
+    let files = Folder {
+        path: cdi.into(),
+        vendor: "example.com".into(),
+        class: "fuse".into(),
+    };
+    let driver = Fuse {
         files,
         device: device.clone(),
     };
-    let plugin = Plugin::new(settings, fuse, client.clone())?.with_health(last_report);
-    let publisher = Publisher::new(
-        client,
-        DRIVER.to_owned(),
-        Scope::Node(node.clone()),
-        last_pools,
-    );
+    let client = kube::Client::try_default().await?;
+    let plugin = Plugin::new(settings, driver, client.clone())?.with_health(last_health);
+    let publisher = Publisher::new(client, DRIVER.into(), Scope::Node(node.clone()), last_pools);
     let shutdown = CancellationToken::new();
-    let watch_device = async {
+    let follow = async {
         loop {
             sleep(Duration::from_secs(1)).await;
-            let (pool, is_there) = look();
-            reports.send_replace(health(&pool, is_there));
-            pools.send_if_modified(|known| std::mem::replace(known, vec![pool.clone()]) != [pool]);
+            let (seen, report) = look(node, device);
+            health.send_replace(report);
+            pools.send_if_modified(|known| std::mem::replace(known, seen.clone()) != seen);
         }
     };
     let mut terminated = signal(SignalKind::terminate())?;
-    let serve = async {
-        tokio::join!(
-            plugin.run(shutdown.clone()),
-            publisher.run(shutdown.clone())
-        )
-        .0
+    let end = async {
+        terminated.recv().await;
+        shutdown.cancel();
+        pending().await
     };
-    tokio::pin!(serve);
-    let ended: io::Result<()> = tokio::select! {
-        served = &mut serve => served,
-        () = watch_device => Ok(()),
-        _ = terminated.recv() => {
-            shutdown.cancel();
-            serve.await
-        }
-    };
-    Ok(ended?)
+    tokio::select! {
+        served = plugin.run(shutdown.clone()) => Ok(served?),
+        () = publisher.run() => Ok(()),
+        () = follow => Ok(()),
+        () = end => Ok(()),
+    }
 }

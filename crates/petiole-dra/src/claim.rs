@@ -59,7 +59,7 @@ pub struct Claim {
 pub(crate) enum Refusal {
     #[error("the kubelet sent a claim whose namespace, name or UID is not valid: {0:?}")]
     Malformed(ClaimKey),
-    #[error("ResourceClaim {key} was replaced: its UID is not {uid} any more; delete the Pod", uid = key.uid)]
+    #[error("ResourceClaim {key} was replaced: its UID is not {uid} any more; delete the Pod", uid = .key.uid)]
     Replaced { key: ClaimKey },
     #[error(
         "ResourceClaim {0} has no allocation; it is prepared when the scheduler has allocated it"

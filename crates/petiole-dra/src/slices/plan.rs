@@ -107,7 +107,7 @@ fn plan_pool(
         .collect();
     let is_same = |(n, spec): (usize, &ResourceSliceSpec)| {
         let slice = current.get(&n);
-        slice.is_some_and(|slice| stored.is_same(slice, spec, |a, b| is_same_spec(a, b)))
+        slice.is_some_and(|slice| stored.is_same(slice, spec, is_same_spec))
     };
     let same: Vec<bool> = specs.iter().enumerate().map(is_same).collect();
     // One update is seen at once. Of several, the scheduler must not use some without the others.

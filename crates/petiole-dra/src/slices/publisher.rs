@@ -18,7 +18,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// The shortest time between two rounds of writes. A slice is written once in a round at most.
@@ -64,16 +63,9 @@ impl Publisher {
         self.states.subscribe()
     }
 
-    /// Publishes until `shutdown`, or until nobody can send pools any more. The slices stay. What the API server refuses is a
+    /// Publishes until nobody can send pools any more, or the future is dropped. The slices stay. What the API server refuses is a
     /// [`PoolState::Failed`], and is tried again.
-    pub async fn run(self, shutdown: CancellationToken) {
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = self.publish() => {}
-        }
-    }
-
-    async fn publish(mut self) {
+    pub async fn run(mut self) {
         let source = Source {
             driver: self.driver.clone(),
             owner: self.owner().await,

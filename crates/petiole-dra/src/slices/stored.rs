@@ -49,6 +49,10 @@ impl Stored {
             }
             Event::Apply(slice) if is_ours(&slice) => {
                 let known = self.slices.get(&slice.name_any());
+                // The answer to a later write may be here already.
+                if known.is_some_and(|known| version(known) > version(&slice)) {
+                    return change;
+                }
                 if known.is_some_and(|known| known.spec != slice.spec) {
                     change = Change::Foreign;
                 }
@@ -103,6 +107,11 @@ impl Stored {
         is_same(&slice.spec, wanted)
             || trimmed.is_some_and(|t| is_same(&t.stored, &slice.spec) && is_same(&t.sent, wanted))
     }
+}
+
+/// Returns the version as a number, which is comparable by Kubernetes' promise since 1.35 and in fact before.
+fn version(slice: &ResourceSlice) -> Option<u64> {
+    slice.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// Who wrote which field is longer than the fields.

@@ -10,7 +10,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 struct Publishing {
     api: Api,
@@ -37,7 +36,7 @@ fn start(api: Api, scope: Scope, first: Vec<Pool>) -> Publishing {
     let (pools, wanted) = watch::channel(first);
     let publisher = Publisher::new(api.client(), "d.example".to_owned(), scope, wanted);
     let states = publisher.states();
-    tokio::spawn(publisher.run(CancellationToken::new()));
+    tokio::spawn(publisher.run());
     Publishing { api, pools, states }
 }
 
