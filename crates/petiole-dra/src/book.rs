@@ -35,7 +35,7 @@ struct File {
 }
 
 impl Book {
-    /// Opens the book in this folder, which is created for the owner only. Errors name the path.
+    /// Opens the book in this folder, which is created. Errors name the path.
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&folder).map_err(|e| files::at(&folder, &e))?;
         files::check_owner(&folder)?;
