@@ -88,10 +88,10 @@ impl<D: Driver> Node<D> {
 
 /// Returns what the server said of a request, or why there is no answer, without the repetitions of the library.
 fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
+    if let kube::Error::Api(status) = error {
+        return status.message.clone();
     }
+    error.to_string()
 }
 
 /// Returns the devices for the kubelet.
