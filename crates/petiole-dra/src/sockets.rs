@@ -26,7 +26,7 @@ impl Sockets {
         Self {
             service: fitting(
                 &folder(root, driver),
-                [format!("dra{of_pod}.sock"), format!("{short}.sock")],
+                [format!("dra{of_pod}.sock"), format!("{}.sock", &short[..8])],
             ),
             registration: fitting(
                 &registry,

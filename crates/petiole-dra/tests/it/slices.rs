@@ -119,7 +119,8 @@ async fn a_device_that_flaps_is_a_write_a_second() {
         ..device("x")
     };
     for n in 0..100 {
-        let x = if n % 2 == 0 {
+        // Not in step with the rounds.
+        let x = if n / 3 % 2 == 0 {
             tainted.clone()
         } else {
             device("x")
