@@ -8,7 +8,7 @@ use petiole_dra::proto::dra::{
     dra_plugin_client::DraPluginClient,
 };
 use petiole_kubelet_api::uds;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 use tonic::{Request, codegen::http::uri::PathAndQuery};
 
 fn device(name: &str) -> Device {
@@ -125,7 +125,8 @@ async fn a_call_that_hangs_holds_up_no_other_and_is_given_up_with_the_kubelet() 
     let request = NodePrepareResourcesRequest {
         claims: claims(&[("endless", "u1")]),
     };
-    let endless = tokio::spawn(async move { client.node_prepare_resources(request).await });
+    let mut endless = JoinSet::new();
+    endless.spawn(async move { client.node_prepare_resources(request).await });
     timeout(LIMIT, async {
         while driver.recorder.calls() != ["prepare u1"] {
             tokio::task::yield_now().await;
@@ -135,7 +136,7 @@ async fn a_call_that_hangs_holds_up_no_other_and_is_given_up_with_the_kubelet() 
     .unwrap();
     assert!(prepare(dir.path(), &[("good", "u2")]).await["u2"].is_ok());
     // The kubelet gives up, and deletes the Pod. The same claim is not called twice at a time.
-    endless.abort();
+    drop(endless);
     assert_eq!(unprepare(dir.path(), &[("endless", "u1")]).await["u1"], "");
     assert_eq!(driver.recorder.calls(), ["prepare u2", "unprepare u1 x"]);
     driver.end().await;

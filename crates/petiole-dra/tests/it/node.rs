@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
@@ -70,13 +70,14 @@ pub(crate) struct Running {
     pub(crate) recorder: Recorder,
     pub(crate) registered: watch::Receiver<Registered>,
     pub(crate) shutdown: CancellationToken,
-    pub(crate) task: JoinHandle<io::Result<()>>,
+    pub(crate) task: JoinSet<io::Result<()>>,
 }
 
 impl Running {
-    pub(crate) async fn end(self) {
+    pub(crate) async fn end(mut self) {
         self.shutdown.cancel();
-        timeout(LIMIT, self.task).await.unwrap().unwrap().unwrap();
+        let ended = timeout(LIMIT, self.task.join_next()).await.unwrap();
+        ended.unwrap().unwrap().unwrap();
     }
 }
 
@@ -99,7 +100,8 @@ pub(crate) async fn start(
     }
     let shutdown = CancellationToken::new();
     let registered = plugin.registered();
-    let task = tokio::spawn(plugin.run(shutdown.clone()));
+    let mut task = JoinSet::new();
+    task.spawn(plugin.run(shutdown.clone()));
     let registration = registration_socket(root, pod_uid);
     timeout(LIMIT, async {
         while uds::dial(&registration).await.is_err() {

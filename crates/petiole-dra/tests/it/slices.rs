@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     sync::watch,
+    task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
@@ -15,6 +16,7 @@ struct Publishing {
     api: Api,
     pools: watch::Sender<Vec<Pool>>,
     states: watch::Receiver<BTreeMap<String, PoolState>>,
+    _task: JoinSet<()>,
 }
 
 fn device(name: &str) -> Device {
@@ -36,8 +38,14 @@ fn start(api: Api, scope: Scope, first: Vec<Pool>) -> Publishing {
     let (pools, wanted) = watch::channel(first);
     let publisher = Publisher::new(api.client(), "d.example".to_owned(), scope, wanted);
     let states = publisher.states();
-    tokio::spawn(publisher.run());
-    Publishing { api, pools, states }
+    let mut task = JoinSet::new();
+    task.spawn(publisher.run());
+    Publishing {
+        api,
+        pools,
+        states,
+        _task: task,
+    }
 }
 
 fn start_on_node(api: Api, first: Vec<Pool>) -> Publishing {
