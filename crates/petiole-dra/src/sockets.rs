@@ -1,4 +1,4 @@
-//! Names the sockets of a driver. Pure.
+//! Names the sockets of a driver, as the kubelet looks for them.
 use crate::digest::digest;
 use petiole_kubelet_api::uds::PATH_LIMIT;
 use std::path::{Path, PathBuf};
