@@ -89,6 +89,11 @@ pub async fn run(
         let shared = shared.clone();
         async move { run::run(&shared, watches, listed, stop).await }
     });
+    if let Some(prefixes) = shared.settings.refused_pods.clone() {
+        tasks.spawn("refused Pods", |stop| {
+            evictions::refused::run(shared.clone(), prefixes, stop)
+        });
+    }
     if let Some(address) = shared.settings.http_address {
         let health = Health::new(move || missing(*is_listed.borrow()));
         tasks.spawn("http", |stop| http::serve(address, health, stop));
