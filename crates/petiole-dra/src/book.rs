@@ -15,9 +15,9 @@ use tracing::warn;
 
 /// The most claims that are prepared on a node. Beyond it: further claims are not prepared until some have been unprepared.
 const CLAIMS_MAX: usize = 4096;
-/// The longest file of a claim, in bytes. The API server allows 32 devices with names of 400 characters. Beyond it: the file is
-/// ignored with a warning.
-const FILE_LIMIT: u64 = 64 * 1024;
+/// The longest file of a claim, in bytes. The API server allows 32 devices, each of which takes 411 bytes at most. Beyond it: the
+/// claim is not prepared, and a file that is there is ignored with a warning.
+const FILE_LIMIT: u64 = 16 * 1024;
 const LOCK: &str = "lock";
 const SUFFIX: &str = ".json";
 
@@ -42,14 +42,15 @@ impl Book {
         Ok(Self { folder })
     }
 
-    /// Returns all entries, in the order of their UIDs. A file that is damaged is ignored with a warning.
+    /// Returns all entries, in the order of their UIDs. A file that is damaged is ignored with a warning; one that cannot be read is an
+    /// error.
     pub fn entries(&self) -> io::Result<Vec<Entry>> {
         let listed = fs::read_dir(&self.folder).map_err(|e| files::at(&self.folder, &e))?;
         let mut entries = vec![];
         for file in listed {
             let name = file?.file_name();
             if let Some(uid) = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)) {
-                entries.extend(self.entry(uid));
+                entries.extend(self.entry(uid)?);
             }
         }
         entries.sort_by(|a, b| a.claim.cmp(&b.claim));
@@ -57,20 +58,20 @@ impl Book {
     }
 
     /// Returns the entry of the claim with this UID.
-    pub(crate) fn entry(&self, uid: &str) -> Option<Entry> {
+    pub(crate) fn entry(&self, uid: &str) -> io::Result<Option<Entry>> {
         let path = self.path(uid);
-        let read = match files::read_text(&path, FILE_LIMIT) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
-            read => read,
+        let text = match files::read_text(&path, FILE_LIMIT) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // The file may be whole: without it, its devices would be given away.
+            Err(e) if e.raw_os_error().is_some() => return Err(files::at(&path, &e)),
+            text => text.ok(),
         };
-        let entry = read.map(|text| parsed(&text).filter(|entry| entry.claim.uid == uid));
-        match entry {
-            Ok(Some(entry)) => Some(entry),
-            Ok(None) | Err(_) => {
-                warn!(path = %path.display(), "a record of a prepared claim is damaged: its devices are not protected from a second claim");
-                None
-            }
+        let entry = text.and_then(|text| parsed(&text));
+        let entry = entry.filter(|entry| entry.claim.uid == uid);
+        if entry.is_none() {
+            warn!(path = %path.display(), "a record of a prepared claim is damaged: its devices are not protected from a second claim");
         }
+        Ok(entry)
     }
 
     /// Records that a claim has its devices from now on, also after a power failure, and replaces what was recorded of it. Another
@@ -92,13 +93,19 @@ impl Book {
             checksum: checksum(wanted)?,
             entry: wanted.clone(),
         };
-        let path = self.path(&wanted.claim.uid);
-        files::write_durably(&path, &serde_json::to_vec(&file)?, 0o600)
+        let content = serde_json::to_vec(&file)?;
+        if content.len() as u64 > FILE_LIMIT {
+            let message = format!("the record of the claim has more than {FILE_LIMIT} bytes");
+            return Err(io::Error::other(message));
+        }
+        files::write_durably(&self.path(&wanted.claim.uid), &content, 0o600)
     }
 
-    /// Forgets a claim. One that is not recorded is no error.
+    /// Forgets a claim, also after a power failure: the kubelet does not unprepare it again. One that is not recorded is no error.
     pub(crate) fn release(&self, uid: &str) -> io::Result<()> {
-        files::remove(&self.path(uid))
+        files::remove(&self.path(uid))?;
+        let synced = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| files::at(&self.folder, &e))
     }
 
     /// Waits for the processes and calls that hold devices now.
@@ -186,7 +193,42 @@ mod tests {
         fs::copy(book.path("b"), book.path("c")).unwrap();
         assert_eq!(book.entries().unwrap(), [entry("b", "y")]);
         book.hold(&entry("a", "x")).unwrap();
-        assert_eq!(book.entry("a"), Some(entry("a", "x")));
+        assert_eq!(book.entry("a").unwrap(), Some(entry("a", "x")));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_gives_no_device_away() {
+        let (_dir, book) = book();
+        book.hold(&entry("a", "x")).unwrap();
+        let (path, away) = (book.path("a"), book.folder.join("away"));
+        fs::rename(&path, &away).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let refused = book.hold(&entry("b", "x")).unwrap_err().to_string();
+        assert!(refused.contains("claims/a.json"), "{refused}");
+        fs::rename(&away, &path).unwrap();
+        let refused = book.hold(&entry("b", "x")).unwrap_err().to_string();
+        assert!(refused.contains("(UID a)"), "{refused}");
+    }
+
+    #[test]
+    fn a_record_has_room_for_the_largest_claim_and_no_more() {
+        let (_dir, book) = book();
+        let mut large = entry(&"u".repeat(63), "x");
+        (large.claim.namespace, large.claim.name) = ("n".repeat(63), "c".repeat(253));
+        large.devices = vec![
+            HeldDevice {
+                pool: "p".repeat(253),
+                device: "d".repeat(63),
+                share_id: Some("s".repeat(36)),
+                admin_access: false,
+            };
+            32
+        ];
+        book.hold(&large).unwrap();
+        assert_eq!(book.entries().unwrap(), std::slice::from_ref(&large));
+        large.devices.extend_from_within(..);
+        let refused = book.hold(&large).unwrap_err().to_string();
+        assert!(refused.contains("more than 16384 bytes"), "{refused}");
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device {device} of pool {pool} is still prepared for ResourceClaim {holder} (UID {}) on this node; it is free when the kubelet has \
-     unprepared that claim", .holder.uid
+     unprepared that claim; if no kubelet knows that claim any more, delete {}.json in the folder claims of the driver",
+    .holder.uid, .holder.uid
 )]
 pub(crate) struct Conflict {
     device: String,

@@ -9,11 +9,11 @@ use crate::{
         NodeUnprepareResourcesResponse, dra_plugin_server::DraPlugin,
     },
     resource::ResourceClaim,
-    turns::Turns,
+    turns::{Turn, Turns},
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::{Api, Client};
-use std::{collections::BTreeMap, io, panic::AssertUnwindSafe, time::Duration};
+use std::{collections::BTreeMap, io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{task::spawn_blocking, time::timeout};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
@@ -38,16 +38,16 @@ impl<D: Driver> Node<D> {
     async fn prepare(&self, key: ClaimKey) -> Result<Vec<Device>, Failure> {
         let key = &key;
         key.check()?;
-        let _turn = self.turns.of(&key.uid).await;
+        let turn = self.turns.of(&key.uid).await;
         let claim = self.read(key).await?;
         let entry = Entry::of(&claim);
-        if let Some(before) = self.on_disk(key, |book, uid| Ok(book.entry(&uid))).await?
+        if let Some(before) = on_disk(&self.book, &turn, Book::entry).await?
             && before.devices != entry.devices
         {
             // It was allocated anew, and the kubelet has not unprepared it in between.
             self.driver.unprepare(key, &before.devices).await?;
         }
-        self.on_disk(key, move |book, _| book.hold(&entry)).await?;
+        on_disk(&self.book, &turn, move |book, _| book.hold(&entry)).await?;
         let ids = self.driver.prepare(&claim).await?;
         info!(claim = %key, uid = key.uid, devices = ids.len(), "prepared a claim");
         answer(claim, ids)
@@ -56,11 +56,11 @@ impl<D: Driver> Node<D> {
     async fn unprepare(&self, key: ClaimKey) -> Result<(), Failure> {
         let key = &key;
         key.check()?;
-        let _turn = self.turns.of(&key.uid).await;
-        let entry = self.on_disk(key, |book, uid| Ok(book.entry(&uid))).await?;
+        let turn = self.turns.of(&key.uid).await;
+        let entry = on_disk(&self.book, &turn, Book::entry).await?;
         let devices = entry.map(|entry| entry.devices).unwrap_or_default();
         self.driver.unprepare(key, &devices).await?;
-        self.on_disk(key, |book, uid| book.release(&uid)).await?;
+        on_disk(&self.book, &turn, Book::release).await?;
         info!(claim = %key, uid = key.uid, "unprepared a claim");
         Ok(())
     }
@@ -74,16 +74,17 @@ impl<D: Driver> Node<D> {
         let found = found.map_err(|e| cannot(said(&e)))?;
         Ok(claim::checked(found, key, &self.name)?)
     }
+}
 
-    /// Runs an access to the book, which may wait for the disk and for another process.
-    async fn on_disk<T: Send + 'static>(
-        &self,
-        key: &ClaimKey,
-        access: impl FnOnce(&Book, String) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (book, uid) = (self.book.clone(), key.uid.clone());
-        Ok(spawn_blocking(move || access(&book, uid)).await??)
-    }
+/// Runs an access to the book, which may wait for the disk and for another process. It goes on when the kubelet gives up the call; until
+/// it has ended, no other call has the claim.
+async fn on_disk<T: Send + 'static>(
+    book: &Book,
+    turn: &Arc<Turn>,
+    access: impl FnOnce(&Book, &str) -> io::Result<T> + Send + 'static,
+) -> Result<T, Failure> {
+    let (book, turn) = (book.clone(), Arc::clone(turn));
+    Ok(spawn_blocking(move || access(&book, &turn.uid)).await??)
 }
 
 /// Returns what the server said of a request, or why there is no answer, without the repetitions of the library.
@@ -124,25 +125,18 @@ where
         let message = format!("{} claims, {CLAIMS_OF_CALL_MAX} at most", claims.len());
         return Err(Status::invalid_argument(message));
     }
-    let keys: BTreeMap<String, ClaimKey> = claims
-        .into_iter()
-        .map(
-            |SentClaim {
-                 namespace,
-                 uid,
-                 name,
-             }| {
-                (
-                    uid.clone(),
-                    ClaimKey {
-                        uid,
-                        namespace,
-                        name,
-                    },
-                )
+    let keyed = claims.into_iter().map(|sent| {
+        let (uid, namespace, name) = (sent.uid, sent.namespace, sent.name);
+        (
+            uid.clone(),
+            ClaimKey {
+                uid,
+                namespace,
+                name,
             },
         )
-        .collect();
+    });
+    let keys: BTreeMap<String, ClaimKey> = keyed.collect();
     let outcomes = keys.into_iter().map(|(uid, key)| {
         let claim = key.to_string();
         AssertUnwindSafe(work(key))
@@ -192,5 +186,30 @@ impl<D: Driver> DraPlugin for Node<D> {
         };
         let claims = outcomes.into_iter().map(|(uid, o)| (uid, of(o))).collect();
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::poll;
+    use std::{pin::pin, sync::mpsc};
+
+    #[tokio::test]
+    async fn a_claim_is_taken_until_the_disk_has_done_what_a_call_that_was_given_up_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Book::open(dir.path().to_owned()).unwrap();
+        let turns = Turns::new();
+        let turn = turns.of("a").await;
+        let (disk, waiting) = mpsc::channel::<()>();
+        {
+            let access = on_disk(&book, &turn, move |_, _| Ok(waiting.recv().ok()));
+            assert!(poll!(pin!(access)).is_pending());
+        }
+        drop(turn);
+        let mut next = pin!(turns.of("a"));
+        assert!(poll!(&mut next).is_pending());
+        drop(disk);
+        timeout(READ_TIMEOUT, next).await.unwrap();
     }
 }

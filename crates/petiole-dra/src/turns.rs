@@ -1,14 +1,14 @@
 //! Lets one call at a time have a claim.
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 
 /// The UIDs of the claims that calls have now.
 pub(crate) struct Turns(watch::Sender<BTreeSet<String>>);
 
-/// A claim is another call's turn when this is dropped, also by a call that the kubelet has given up.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
-    uid: String,
+/// A claim is another call's turn when all copies of this are dropped, also by a call that the kubelet has given up.
+pub(crate) struct Turn {
+    taken: watch::Sender<BTreeSet<String>>,
+    pub(crate) uid: String,
 }
 
 impl Turns {
@@ -17,22 +17,22 @@ impl Turns {
     }
 
     /// Waits until no other call has the claim.
-    pub(crate) async fn of(&self, uid: &str) -> Turn<'_> {
+    pub(crate) async fn of(&self, uid: &str) -> Arc<Turn> {
         let mut taken = self.0.subscribe();
         while !self.0.send_if_modified(|t| t.insert(uid.to_owned())) {
             let freed = taken.wait_for(|t| !t.contains(uid)).await;
             freed.expect("the sender is ours");
         }
-        Turn {
-            turns: self,
+        Arc::new(Turn {
+            taken: self.0.clone(),
             uid: uid.to_owned(),
-        }
+        })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.0.send_modify(|t| {
+        self.taken.send_modify(|t| {
             t.remove(&self.uid);
         });
     }

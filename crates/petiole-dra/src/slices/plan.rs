@@ -115,7 +115,7 @@ fn plan_pool(
     let generation = if is_atomic {
         generation
     } else {
-        generation + 1
+        generation.saturating_add(1)
     };
     let mut created = vec![];
     for (n, mut spec) in specs.into_iter().enumerate() {
@@ -134,7 +134,10 @@ fn plan_pool(
 /// kept, so that a device that comes and goes does not change their number.
 fn layout(devices: &[Device], current: &BTreeMap<usize, &ResourceSlice>) -> Vec<Vec<Device>> {
     let needed = devices.len().div_ceil(DEVICES_OF_SLICE_MAX).max(1);
-    let have = current.keys().next_back().map_or(0, |last| last + 1);
+    let have = current
+        .keys()
+        .next_back()
+        .map_or(0, |last| last.saturating_add(1));
     let count = needed.max(have.min(needed + 1));
     let places: BTreeMap<&str, usize> = current
         .iter()

@@ -82,13 +82,15 @@ impl Publisher {
         let mut backoff = Backoff::new(PACE, RETRY_CAP);
         let mut last_round = None;
         let mut due = Instant::now();
+        let mut restraint = None;
         let mut is_pending = true;
         loop {
             tokio::select! {
                 Some(event) = events.next() => match event {
                     Ok(event) => {
                         if stored.apply(event, is_ours) == Change::Foreign {
-                            due = due.max(Instant::now() + RESTRAINT);
+                            // It begins with the first change: one who writes all the time must be corrected, too.
+                            due = due.max(*restraint.get_or_insert_with(|| Instant::now() + RESTRAINT));
                         }
                         is_pending = true;
                     }
@@ -106,6 +108,7 @@ impl Publisher {
                     is_pending = !self.round(&source, &slices, &pools, &mut stored).await;
                     let now = Instant::now();
                     last_round = Some(now);
+                    restraint = None;
                     due = now + if is_pending { backoff.next_wait() } else { PACE };
                     if !is_pending {
                         backoff.reset();

@@ -202,6 +202,20 @@ async fn another_writer_is_corrected_after_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_writer_who_never_rests_is_corrected_too() {
+    let publishing = start_on_node(Api::new(), pool([device("x")]));
+    publishing.until(|slices| slices.len() == 1).await;
+    publishing.is_at_rest().await;
+    for n in 0..10 {
+        let mut slice = publishing.api.slices().remove(0);
+        slice["spec"]["devices"][0]["name"] = format!("theirs-{n}").into();
+        publishing.api.put_slice(slice);
+        sleep(Duration::from_secs(3)).await;
+    }
+    assert_eq!(publishing.api.writes(), ["PUT 00000"; 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shared_publisher_deletes_old_pools_and_leaves_the_slices_of_nodes() {
     let api = Api::new();
     let slice = |name: &str, pool: &str, node: Value| {

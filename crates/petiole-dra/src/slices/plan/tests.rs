@@ -121,6 +121,22 @@ fn a_pool_is_created_whole_even_without_devices() {
 }
 
 #[test]
+fn a_foreign_slice_with_numbers_at_their_end_is_deleted() {
+    let wanted = [pool([device(0)])];
+    let mut have = stored(&wanted);
+    let mut slice = have.slices.values().next().unwrap().clone();
+    slice.metadata.name = Some(source().name("edge", usize::MAX));
+    slice.spec.pool.generation = i64::MAX;
+    have.slices
+        .insert(slice.metadata.name.clone().unwrap(), slice);
+    for write in plan_of(&wanted, &have) {
+        apply(write, &mut have);
+    }
+    assert_eq!(usable(&have), Some(BTreeSet::from(["d0".to_owned()])));
+    assert_eq!(plan_of(&wanted, &have), []);
+}
+
+#[test]
 fn a_change_of_one_slice_is_one_write_and_keeps_the_generation() {
     let mut have = stored(&[pool((0..100).map(device))]);
     let mut devices: Vec<_> = (0..100).map(device).collect();
