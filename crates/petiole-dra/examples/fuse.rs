@@ -1,15 +1,21 @@
 //! A driver: `fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE POD_UID` publishes four devices of a node, `fuse-0` to `fuse-3`, which all are
 //! the device node DEVICE of the machine, such as `/dev/fuse`. A Pod gets it as `/dev/fuse`, and its name in `FUSE_DEVICE`.
+use petiole_base::files;
 use petiole_dra::{
     Driver, Failure, Plugin, Settings,
     book::HeldDevice,
-    cdi::{DeviceNode, Edits, Folder},
     claim::{Claim, ClaimKey},
     health::{DeviceHealth, Health},
     resource::{Device, Taint, TaintEffect},
     slices::{Pool, Publisher, Scope},
 };
-use std::{env, future::pending, path::Path, time::Duration};
+use serde_json::json;
+use std::{
+    env, fs,
+    future::pending,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -18,30 +24,43 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 const DRIVER: &str = "fuse.example.com";
+/// The vendor and the class of the CDI devices.
+const KIND: &str = "example.com/fuse";
 
 struct Fuse {
-    files: Folder,
+    cdi: PathBuf,
     device: String,
+}
+
+impl Fuse {
+    fn file(&self, claim: &ClaimKey) -> PathBuf {
+        let name = format!("example.com-fuse-{}.json", claim.uid);
+        self.cdi.join(name)
+    }
 }
 
 impl Driver for Fuse {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Vec<String>>, Failure> {
-        let edits = claim.devices.iter().map(|allocated| Edits {
-            env: vec![format!("FUSE_DEVICE={}", allocated.device)],
-            device_nodes: vec![DeviceNode {
-                path: "/dev/fuse".to_owned(),
-                host_path: Some(self.device.clone()),
-                ..DeviceNode::default()
-            }],
-            mounts: vec![],
+        let name = |n: usize| format!("{}-{n}", claim.key.uid);
+        let allocated = claim.devices.iter().enumerate();
+        let devices = allocated.map(|(n, allocated)| {
+            json!({"name": name(n), "containerEdits": {
+                "env": [format!("FUSE_DEVICE={}", allocated.device)],
+                "deviceNodes": [{"path": "/dev/fuse", "hostPath": self.device}],
+            }})
         });
-        let edits: Vec<_> = edits.collect();
-        let ids = self.files.write(&claim.key.uid, &edits)?;
-        Ok(ids.into_iter().map(|id| vec![id]).collect())
+        let devices: Vec<_> = devices.collect();
+        // containerd reads this version of CDI since 1.7, and CRI-O since 1.26.
+        let content = json!({"cdiVersion": "0.5.0", "kind": KIND, "devices": devices});
+        fs::create_dir_all(&self.cdi)?;
+        let path = self.file(&claim.key);
+        files::write_atomically(&path, content.to_string().as_bytes(), 0o644)?;
+        let ids = (0..devices.len()).map(|n| vec![format!("{KIND}={}", name(n))]);
+        Ok(ids.collect())
     }
 
     async fn unprepare(&self, claim: &ClaimKey, _: &[HeldDevice]) -> Result<(), Failure> {
-        Ok(self.files.remove(&claim.uid)?)
+        Ok(files::remove(&self.file(claim))?)
     }
 }
 
@@ -94,13 +113,8 @@ async fn main() -> Result<(), Failure> {
         kubelet_root: root.into(),
         pod_uid: Some(pod.clone()),
     };
-    let files = Folder {
-        path: cdi.into(),
-        vendor: "example.com".into(),
-        class: "fuse".into(),
-    };
     let driver = Fuse {
-        files,
+        cdi: cdi.into(),
         device: device.clone(),
     };
     let client = kube::Client::try_default().await?;

@@ -17,7 +17,8 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// gives up after 45 s; then the future is dropped at an await, and the next call begins anew.
 pub trait Driver: Send + Sync + 'static {
     /// Makes the devices of a claim ready, and returns the names of CDI devices (`vendor/class=name`) for each of
-    /// [`Claim::devices`], in their order. None is valid, too. The same claim gets the same names each time.
+    /// [`Claim::devices`], in their order. A driver writes the CDI files of these names, which the container runtime reads. No name is
+    /// valid, too. The same claim gets the same names each time.
     fn prepare(
         &self,
         claim: &Claim,

@@ -10,13 +10,11 @@
 //! | [`health`] | the health of devices, which a Pod's status tells |
 //! | [`slices`] | ResourceSlices: pools of devices are published, and published again when they were deleted |
 //! | [`resource`] | the objects of `resource.k8s.io/v1`, with the fields that a driver needs |
-//! | [`cdi`] | CDI files, which give devices to containers |
 //! | [`proto`] | the generated messages and clients, for tests |
 //!
 //! Tasks are futures that the caller runs: nothing is spawned, and nothing goes on after they were dropped.
 #![warn(missing_docs)]
 pub mod book;
-pub mod cdi;
 pub mod claim;
 mod digest;
 pub mod driver;

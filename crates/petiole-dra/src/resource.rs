@@ -1,5 +1,5 @@
 //! Defines the objects of `resource.k8s.io/v1` with the fields that a driver reads and writes. Other fields are ignored when they
-//! are read. Pure.
+//! are read. A field without a value is sent as `null`, which Kubernetes reads as a field that is not there. Pure.
 //!
 //! Source: `staging/src/k8s.io/api/resource/v1/types.go` of Kubernetes.
 use k8s_openapi::{
@@ -36,13 +36,10 @@ pub struct ResourceSliceSpec {
     /// The pool, of which this slice may be one of several.
     pub pool: ResourcePool,
     /// The only node that reaches the devices. It cannot be changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     /// The nodes that reach the devices, by one term.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
     /// Whether all nodes reach the devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub all_nodes: Option<bool>,
     /// The devices: 128 at most, 64 if one of them has a taint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,11 +75,9 @@ pub struct Device {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
     /// Whether an allocation is bound to the node of its Pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub binds_to_node: Option<bool>,
     /// Whether several claims share the device, each with a part of its capacity. Servers before 1.36 drop the field, and
     /// the device is exclusive.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_multiple_allocations: Option<bool>,
 }
 
@@ -91,16 +86,12 @@ pub struct Device {
 #[serde(default)]
 pub struct Attribute {
     /// A number.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub int: Option<i64>,
     /// A truth value.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
     /// A text of 64 characters at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub string: Option<String>,
     /// A semantic version of 64 characters at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
@@ -108,15 +99,6 @@ impl From<i64> for Attribute {
     fn from(int: i64) -> Self {
         Self {
             int: Some(int),
-            ..Self::default()
-        }
-    }
-}
-
-impl From<bool> for Attribute {
-    fn from(bool: bool) -> Self {
-        Self {
-            bool: Some(bool),
             ..Self::default()
         }
     }
@@ -138,7 +120,6 @@ pub struct Capacity {
     /// The whole amount.
     pub value: Quantity,
     /// How much one claim takes of a shared device. Without it, a claim that asks for no amount takes all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_policy: Option<RequestPolicy>,
 }
 
@@ -147,13 +128,11 @@ pub struct Capacity {
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestPolicy {
     /// The amount for a claim that asks for none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Quantity>,
     /// The amounts that are allowed, in ascending order with the default among them: 10 at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub valid_values: Vec<Quantity>,
     /// The range that is allowed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_range: Option<RequestRange>,
 }
 
@@ -162,13 +141,10 @@ pub struct RequestPolicy {
 #[serde(default)]
 pub struct RequestRange {
     /// The least amount.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<Quantity>,
     /// The largest amount.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<Quantity>,
     /// An amount is `min` and a multiple of this.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Quantity>,
 }
 
@@ -184,7 +160,7 @@ pub struct Taint {
     /// What it does to Pods that do not tolerate it.
     pub effect: TaintEffect,
     /// When it was added. The server sets it; the publisher keeps it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub time_added: Option<Time>,
 }
 
