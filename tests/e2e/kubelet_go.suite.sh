@@ -26,11 +26,6 @@ build_programs() (
     -o "$GO_BIN/sample-device-plugin" k8s.io/kubernetes/test/images/sample-device-plugin
 )
 
-build_module() { # NAME: of its folder and of its program, which may be there and as new as its source
-  [ ! -x "$GO_BIN/$1" ] || [ -n "$(find "$E2E/$1" -newer "$GO_BIN/$1" -type f)" ] || return 0
-  go -C "$E2E/$1" build -p 1 -ldflags="-s -w" -o "$GO_BIN/$1" .
-}
-
 # A kubelet without a past, and nothing that wants to register.
 fresh() {
   stop_all

@@ -205,3 +205,8 @@ identity_of() {
 socket_of() { # SERVICE, in the folder of plugins $PLUGINS
   find "$PLUGINS" -name "$(instance_name_of "$1")-*.sock" -type s | grep .
 }
+
+build_module() { # NAME: of its folder and of its program, which may be there and as new as its source
+  [ ! -x "$CLUSTER_BIN/$1" ] || [ -n "$(find "$E2E/$1" -newer "$CLUSTER_BIN/$1" -type f)" ] || return 0
+  go -C "$E2E/$1" build -p 1 -ldflags="-s -w" -o "$CLUSTER_BIN/$1" .
+}

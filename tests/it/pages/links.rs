@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const IN_THE_BOOK: &[&str] = &[
     "LICENSE",
     "charts/petiole/values.yaml",
+    "crates/petiole-dra/examples/",
     "crates/petiole-kubelet-api/examples/",
     "crates/petiole-kubelet/examples/",
     "crates/petiole-mdns/examples/",

@@ -34,6 +34,7 @@ pub(crate) fn pages() -> Vec<Page> {
         "CONTRIBUTING.md",
         "SECURITY.md",
         "charts/petiole/README.md",
+        "crates/petiole-dra/README.md",
         "crates/petiole-kubelet-api/README.md",
         "crates/petiole-kubelet/README.md",
         "crates/petiole-mdns/README.md",

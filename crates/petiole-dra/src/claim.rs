@@ -1,0 +1,200 @@
+//! Defines the claims that a driver prepares, and checks what the API server has of them. Pure.
+use crate::resource::{AllocatedConfig, AllocatedDevice, ResourceClaim};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The longest UID of a claim, in bytes. It becomes a part of the names of files. Beyond it: the kubelet is told that the claim
+/// is not valid, and the other claims of the call are prepared.
+const UID_LIMIT: usize = 63;
+/// The longest name and namespace of a claim, in bytes, which is Kubernetes' own. Beyond it: the claim is not valid, as with
+/// a UID that is too long.
+const NAME_LIMIT: usize = 253;
+
+/// The identity of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClaimKey {
+    /// The UID. It is never used again, unlike the name.
+    pub uid: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl fmt::Display for ClaimKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl ClaimKey {
+    /// Checks what a kubelet sent, because files and paths of requests are named after it.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let is_word = |text: &str| {
+            let mut bytes = text.bytes();
+            !text.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        let is_name = |name: &str| name.len() <= NAME_LIMIT && name.split('.').all(is_word);
+        let is_valid = is_name(&self.namespace) && is_name(&self.name);
+        if is_valid && self.uid.len() <= UID_LIMIT && is_word(&self.uid) {
+            return Ok(());
+        }
+        Err(Refusal::Malformed(self.clone()))
+    }
+}
+
+/// A claim with its devices of one driver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Its identity.
+    pub key: ClaimKey,
+    /// The devices of this driver, in the order of the allocation: at least one.
+    pub devices: Vec<AllocatedDevice>,
+    /// The configuration for this driver. Of two that are for one request, the later one is more specific.
+    pub configs: Vec<AllocatedConfig>,
+}
+
+/// The reason that a claim cannot be prepared, for the Events of its Pod.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("the kubelet sent a claim whose namespace, name or UID is not valid: {0:?}")]
+    Malformed(ClaimKey),
+    #[error("ResourceClaim {key} was replaced: its UID is not {uid} any more; delete the Pod", uid = .key.uid)]
+    Replaced { key: ClaimKey },
+    #[error(
+        "ResourceClaim {0} has no allocation; it is prepared when the scheduler has allocated it"
+    )]
+    NotAllocated(ClaimKey),
+    #[error("ResourceClaim {key} has no device of driver {driver}")]
+    NoDevice { key: ClaimKey, driver: String },
+}
+
+/// Returns the claim `key` of this driver from the object that the API server has under its name.
+pub(crate) fn checked(
+    found: ResourceClaim,
+    key: &ClaimKey,
+    driver: &str,
+) -> Result<Claim, Refusal> {
+    if found.metadata.uid.as_ref() != Some(&key.uid) {
+        return Err(Refusal::Replaced { key: key.clone() });
+    }
+    let Some(allocation) = found.status.allocation else {
+        return Err(Refusal::NotAllocated(key.clone()));
+    };
+    let mut devices = allocation.devices.results;
+    devices.retain(|device| device.driver == driver);
+    if devices.is_empty() {
+        return Err(Refusal::NoDevice {
+            key: key.clone(),
+            driver: driver.to_owned(),
+        });
+    }
+    let is_ours = |config: &AllocatedConfig| {
+        let opaque = config.opaque.as_ref();
+        opaque.is_some_and(|opaque| opaque.driver == driver)
+    };
+    let mut configs = allocation.devices.config;
+    configs.retain(is_ours);
+    Ok(Claim {
+        key: key.clone(),
+        devices,
+        configs,
+    })
+}
+
+impl AllocatedDevice {
+    /// Returns the name of the request without that of a subrequest: the kubelet knows no others.
+    pub fn base_request(&self) -> &str {
+        self.request.split('/').next().unwrap_or_default()
+    }
+}
+
+impl Claim {
+    /// Returns the configuration for a device, the most specific one last.
+    pub fn configs_of(&self, device: &AllocatedDevice) -> impl Iterator<Item = &AllocatedConfig> {
+        self.configs.iter().filter(|config| {
+            let is_named =
+                |request: &String| *request == device.request || request == device.base_request();
+            config.requests.is_empty() || config.requests.iter().any(is_named)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn key() -> ClaimKey {
+        ClaimKey {
+            uid: "u-1".to_owned(),
+            namespace: "default".to_owned(),
+            name: "cam".to_owned(),
+        }
+    }
+
+    fn found(status: serde_json::Value) -> ResourceClaim {
+        serde_json::from_value(json!({"metadata": {"uid": "u-1"}, "spec": {}, "status": status}))
+            .unwrap()
+    }
+
+    fn result(request: &str, driver: &str, device: &str) -> serde_json::Value {
+        json!({"request": request, "driver": driver, "pool": "p", "device": device, "new": [1]})
+    }
+
+    #[test]
+    fn a_claim_has_the_devices_and_the_configuration_of_one_driver() {
+        let config = |driver: &str, requests: &[&str], level: i64| {
+            json!({"source": "FromClass", "requests": requests,
+                "opaque": {"driver": driver, "parameters": {"level": level}}})
+        };
+        let found = found(json!({"allocation": {"devices": {
+            "results": [result("a/big", "d", "x"), result("b", "e", "y"), result("b", "d", "z")],
+            "config": [config("d", &[], 1), config("e", &[], 2), config("d", &["a"], 3),
+                config("d", &["a/small"], 4), config("d", &["b"], 5)],
+        }}}));
+        let claim = checked(found, &key(), "d").unwrap();
+        let names = claim.devices.iter().map(|d| (&*d.device, d.base_request()));
+        assert_eq!(names.collect::<Vec<_>>(), [("x", "a"), ("z", "b")]);
+        let levels = |n: usize| {
+            let configs = claim.configs_of(&claim.devices[n]);
+            let opaque = configs.map(|c| c.opaque.clone().unwrap().parameters["level"].clone());
+            opaque.collect::<Vec<_>>()
+        };
+        assert_eq!([levels(0), levels(1)], [[1, 3], [1, 5]]);
+    }
+
+    #[test]
+    fn what_is_no_allocation_of_this_claim_is_refused() {
+        let allocated = |results: &[serde_json::Value]| json!({"allocation": {"devices": {"results": results}}});
+        let why = |status| checked(found(status), &key(), "d").unwrap_err().to_string();
+        assert!(why(json!({})).contains("default/cam has no allocation"));
+        assert!(why(allocated(&[result("a", "e", "x")])).contains("no device of driver d"));
+        let other = ClaimKey {
+            uid: "u-2".to_owned(),
+            ..key()
+        };
+        let replaced = checked(found(allocated(&[result("a", "d", "x")])), &other, "d");
+        assert_eq!(replaced, Err(Refusal::Replaced { key: other }));
+    }
+
+    #[test]
+    fn what_could_leave_a_folder_is_no_key() {
+        assert_eq!(key().check(), Ok(()));
+        let long = "a".repeat(64);
+        for uid in ["", "..", "../x", "a/b", "a.b", &*long] {
+            let key = ClaimKey {
+                uid: uid.to_owned(),
+                ..key()
+            };
+            assert!(key.check().is_err(), "{uid}");
+        }
+        for name in ["", "..", "a/b", "a?b", "a%2fb"] {
+            let key = ClaimKey {
+                name: name.to_owned(),
+                ..key()
+            };
+            assert!(key.check().is_err(), "{name}");
+        }
+    }
+}

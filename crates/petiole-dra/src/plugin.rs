@@ -1,0 +1,167 @@
+//! Runs the sockets of a driver: the kubelet finds it, has claims prepared and unprepared by it, and reads the health of its devices.
+pub use crate::registration::Registered;
+use crate::{
+    book::Book,
+    driver::Driver,
+    earlier::Earlier,
+    health::{DeviceHealth, Reports},
+    node::Node,
+    proto::{
+        dra::dra_plugin_server::DraPluginServer,
+        health::dra_resource_health_server::DraResourceHealthServer,
+    },
+    registration::Registrar,
+    sockets::{self, Sockets},
+    turns::Turns,
+};
+use futures::Stream;
+use kube::Client;
+use petiole_base::files;
+use petiole_kubelet_api::{
+    plugin_registration::registration_server::RegistrationServer,
+    uds::{self, Connection},
+};
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tracing::warn;
+
+/// Where a driver is, and what it is called.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The driver's name in claims and slices, a DNS subdomain of 63 characters at most.
+    pub driver: String,
+    /// The kubelet's root folder, `/var/lib/kubelet` unless the distribution has another one. Its folders `plugins` and
+    /// `plugins_registry` must have the same paths for the driver and for the kubelet.
+    pub kubelet_root: PathBuf,
+    /// The UID of the driver's Pod. With it, the next version can run beside this one during an update (`maxSurge: 1`, from
+    /// Kubernetes 1.33 on); without it, each process replaces the sockets of the one before.
+    pub pod_uid: Option<String>,
+}
+
+/// A driver with its sockets.
+pub struct Plugin<D> {
+    settings: Settings,
+    driver: D,
+    client: Client,
+    book: Book,
+    health: Option<watch::Receiver<Vec<DeviceHealth>>>,
+    registered: watch::Sender<Registered>,
+}
+
+impl<D: Driver> Plugin<D> {
+    /// Opens the record of prepared claims, in the folder `plugins/<driver>/claims` of the kubelet. Fails if the driver's name is
+    /// not valid, or the folder cannot be used; the error names it. The client reads claims.
+    pub fn new(settings: Settings, driver: D, client: Client) -> io::Result<Self> {
+        if !sockets::is_driver_name(&settings.driver) {
+            let message = format!(
+                "{:?} is no name of a driver: choose a DNS subdomain of at most 63 characters",
+                settings.driver
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let folder = sockets::folder(&settings.kubelet_root, &settings.driver);
+        Ok(Self {
+            book: Book::open(folder.join("claims"))?,
+            settings,
+            driver,
+            client,
+            health: None,
+            registered: watch::Sender::default(),
+        })
+    }
+
+    /// Reports the health of devices: each value is the list of all, as the driver saw them just now.
+    #[must_use]
+    pub fn with_health(mut self, reports: watch::Receiver<Vec<DeviceHealth>>) -> Self {
+        self.health = Some(reports);
+        self
+    }
+
+    /// Returns what the kubelet says of the registration.
+    pub fn registered(&self) -> watch::Receiver<Registered> {
+        self.registered.subscribe()
+    }
+
+    /// Returns the record of prepared claims.
+    pub fn book(&self) -> Book {
+        self.book.clone()
+    }
+
+    /// Serves until `shutdown`, answers the calls that have begun, and removes the sockets. Fails if a socket cannot be made; the
+    /// error names it.
+    pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
+        let Settings {
+            driver,
+            kubelet_root,
+            pod_uid,
+        } = self.settings;
+        let sockets = Sockets::new(&kubelet_root, &driver, pod_uid.as_deref());
+        // The kubelet calls the service as soon as it sees the other socket.
+        let (_service, service) = Socket::bind(&sockets.service)?;
+        let (_registration, registration) = Socket::bind(&sockets.registration)?;
+        let has_health = self.health.is_some();
+        let health = self.health.map(|last| {
+            DraResourceHealthServer::new(Reports {
+                last,
+                shutdown: shutdown.clone(),
+            })
+        });
+        let registrar = Registrar::new(&driver, &sockets.service, has_health, self.registered);
+        let node = DraPluginServer::new(Node {
+            driver: self.driver,
+            name: driver,
+            client: self.client,
+            book: self.book,
+            turns: Turns::new(),
+        });
+        let serve = Server::builder()
+            .add_service(node.clone())
+            .add_service(Earlier(node))
+            .add_optional_service(health.clone())
+            .add_optional_service(health.map(Earlier))
+            .serve_with_incoming_shutdown(service, shutdown.clone().cancelled_owned());
+        let register = Server::builder()
+            .add_service(RegistrationServer::new(registrar))
+            .serve_with_incoming_shutdown(registration, shutdown.cancelled_owned());
+        tokio::try_join!(serve, register).map_err(io::Error::other)?;
+        Ok(())
+    }
+}
+
+/// A socket's file, which is removed at the end unless another process has replaced it.
+struct Socket {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Socket {
+    fn bind(
+        path: &Path,
+    ) -> io::Result<(
+        Self,
+        impl Stream<Item = io::Result<Connection>> + Send + use<>,
+    )> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
+        }
+        let incoming = uds::bind(path)?;
+        let inode = fs::metadata(path).map_err(|e| files::at(path, &e))?.ino();
+        let path = path.to_owned();
+        Ok((Self { path, inode }, incoming))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let is_ours = fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if is_ours && let Err(error) = files::remove(&self.path) {
+            warn!(%error, "cannot remove a socket");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Computes the writes that make the slices of the API server equal to the pools. Pure.
+use super::{
+    pool::{DEVICES_OF_SLICE_MAX, Pool},
+    stored::Stored,
+};
+use crate::{
+    digest::digest,
+    resource::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec, Taint},
+};
+use k8s_openapi::{
+    Resource as _,
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+    },
+};
+use kube::core::TypeMeta;
+use petiole_base::quantity::count;
+use std::collections::BTreeMap;
+
+/// The driver and the node whose slices are planned.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) driver: String,
+    pub(crate) owner: Option<OwnerReference>,
+}
+
+/// One request to the API server. Deletions come first in a plan, then updates.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Write {
+    Delete(ResourceSlice),
+    Update(ResourceSlice),
+    Create(ResourceSlice),
+}
+
+impl Write {
+    pub(crate) fn slice(&self) -> &ResourceSlice {
+        let (Self::Delete(slice) | Self::Update(slice) | Self::Create(slice)) = self;
+        slice
+    }
+}
+
+/// Returns the writes for all pools, in the order of their names.
+pub(crate) fn plan(source: &Source, pools: &[Pool], stored: &Stored) -> Vec<Write> {
+    let mut of_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
+    for slice in stored.slices.values() {
+        of_pool
+            .entry(&slice.spec.pool.name)
+            .or_default()
+            .push(slice);
+    }
+    let mut writes: BTreeMap<&str, Vec<Write>> = BTreeMap::new();
+    for pool in pools {
+        let slices = of_pool.remove(&*pool.name).unwrap_or_default();
+        writes.insert(&pool.name, plan_pool(source, pool, &slices, stored));
+    }
+    for (pool, slices) in of_pool {
+        writes.insert(
+            pool,
+            slices.into_iter().cloned().map(Write::Delete).collect(),
+        );
+    }
+    writes.into_values().flatten().collect()
+}
+
+fn plan_pool(
+    source: &Source,
+    pool: &Pool,
+    slices: &[&ResourceSlice],
+    stored: &Stored,
+) -> Vec<Write> {
+    let generation = slices.iter().map(|slice| slice.spec.pool.generation);
+    let generation = generation.max().unwrap_or(0);
+    let is_current = |slice: &ResourceSlice| {
+        slice.spec.pool.generation == generation && slice.spec.node_name == source.node_name()
+    };
+    let mut current: BTreeMap<usize, &ResourceSlice> = BTreeMap::new();
+    let mut writes = vec![];
+    for slice in slices {
+        let index = index_of(slice).filter(|n| {
+            is_current(slice) && slice.metadata.name == Some(source.name(&pool.name, *n))
+        });
+        match index {
+            Some(index) => drop(current.insert(index, slice)),
+            None => writes.push(Write::Delete((*slice).clone())),
+        }
+    }
+    let parts = layout(&pool.devices, &current);
+    let gone = current.split_off(&parts.len());
+    writes.extend(gone.into_values().cloned().map(Write::Delete));
+    let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+    let spec = |generation, devices| ResourceSliceSpec {
+        driver: source.driver.clone(),
+        pool: ResourcePool {
+            name: pool.name.clone(),
+            generation,
+            resource_slice_count: count,
+        },
+        node_name: source.node_name(),
+        node_selector: pool.nodes.clone().filter(|_| source.owner.is_none()),
+        all_nodes: (source.owner.is_none() && pool.nodes.is_none()).then_some(true),
+        devices,
+    };
+    let specs: Vec<_> = parts
+        .into_iter()
+        .map(|part| spec(generation, part))
+        .collect();
+    let is_same = |(n, spec): (usize, &ResourceSliceSpec)| {
+        let slice = current.get(&n);
+        slice.is_some_and(|slice| stored.is_same(slice, spec, is_same_spec))
+    };
+    let same: Vec<bool> = specs.iter().enumerate().map(is_same).collect();
+    // One update is seen at once. Of several, the scheduler must not use some without the others.
+    let is_atomic = current.len() == specs.len() && same.iter().filter(|same| !**same).count() <= 1;
+    let generation = if is_atomic {
+        generation
+    } else {
+        generation.saturating_add(1)
+    };
+    let mut created = vec![];
+    for (n, mut spec) in specs.into_iter().enumerate() {
+        spec.pool.generation = generation;
+        match current.get(&n) {
+            Some(_) if same[n] && is_atomic => {}
+            Some(slice) => writes.push(Write::Update(updated(slice, spec))),
+            None => created.push(Write::Create(source.slice(n, spec))),
+        }
+    }
+    writes.extend(created);
+    writes
+}
+
+/// Divides the devices into slices. A device stays where it is, so that a change concerns one slice. One slice more than needed is
+/// kept, so that a device that comes and goes does not change their number.
+fn layout(devices: &[Device], current: &BTreeMap<usize, &ResourceSlice>) -> Vec<Vec<Device>> {
+    let needed = devices.len().div_ceil(DEVICES_OF_SLICE_MAX).max(1);
+    let have = current
+        .keys()
+        .next_back()
+        .map_or(0, |last| last.saturating_add(1));
+    let count = needed.max(have.min(needed + 1));
+    let places: BTreeMap<&str, usize> = current
+        .iter()
+        .flat_map(|(n, slice)| slice.spec.devices.iter().map(|d| (&*d.name, *n)))
+        .filter(|(_, n)| *n < count)
+        .collect();
+    let mut free = vec![DEVICES_OF_SLICE_MAX; count];
+    let mut placed: Vec<Option<usize>> = devices
+        .iter()
+        .map(|device| {
+            let place = places.get(&*device.name).copied();
+            place.filter(|n| take(&mut free, *n))
+        })
+        .collect();
+    let mut first = 0;
+    for place in placed.iter_mut().filter(|place| place.is_none()) {
+        while !take(&mut free, first) {
+            first += 1;
+        }
+        *place = Some(first);
+    }
+    let mut parts = vec![vec![]; count];
+    for (device, place) in devices.iter().zip(placed) {
+        parts[place.unwrap_or_default()].push(device.clone());
+    }
+    parts
+}
+
+/// Takes one of the free places of a slice. There is one for each device, in all slices together.
+fn take(free: &mut [usize], n: usize) -> bool {
+    let has_room = free[n] > 0;
+    free[n] -= usize::from(has_room);
+    has_room
+}
+
+/// Returns the number of a slice within its pool, with which its name begins.
+fn index_of(slice: &ResourceSlice) -> Option<usize> {
+    let (index, _) = slice.metadata.name.as_deref()?.split_once('-')?;
+    usize::from_str_radix(index, 16).ok()
+}
+
+/// Returns the slice with another content. Taints that stay keep the time at which they were added.
+fn updated(slice: &ResourceSlice, mut spec: ResourceSliceSpec) -> ResourceSlice {
+    for device in &mut spec.devices {
+        let mut known = slice.spec.devices.iter();
+        let Some(known) = known.find(|known| known.name == device.name) else {
+            continue;
+        };
+        for taint in device.taints.iter_mut().filter(|t| t.time_added.is_none()) {
+            let known = known.taints.iter().find(|t| is_same_taint(t, taint));
+            taint.time_added = known.and_then(|known| known.time_added.clone());
+        }
+    }
+    ResourceSlice {
+        spec,
+        ..slice.clone()
+    }
+}
+
+/// Returns whether two contents are the same to Kubernetes: the server sets the times of taints, and writes amounts in its own way.
+pub(crate) fn is_same_spec(a: &ResourceSliceSpec, b: &ResourceSliceSpec) -> bool {
+    let fixed = |spec: &ResourceSliceSpec| {
+        let mut spec = spec.clone();
+        for device in &mut spec.devices {
+            device.taints.iter_mut().for_each(|t| t.time_added = None);
+            for capacity in device.capacity.values_mut() {
+                fix(&mut capacity.value);
+                let Some(policy) = &mut capacity.request_policy else {
+                    continue;
+                };
+                policy.default.iter_mut().for_each(fix);
+                policy.valid_values.iter_mut().for_each(fix);
+                if let Some(range) = &mut policy.valid_range {
+                    let ends = [&mut range.min, &mut range.max, &mut range.step];
+                    ends.into_iter().flatten().for_each(fix);
+                }
+            }
+        }
+        spec
+    };
+    fixed(a) == fixed(b)
+}
+
+fn fix(quantity: &mut Quantity) {
+    if let Some(number) = count(&quantity.0) {
+        quantity.0 = number.to_string();
+    }
+}
+
+fn is_same_taint(a: &Taint, b: &Taint) -> bool {
+    a.key == b.key && a.value == b.value && a.effect == b.effect
+}
+
+impl Source {
+    fn node_name(&self) -> Option<String> {
+        self.owner.as_ref().map(|node| node.name.clone())
+    }
+
+    /// Returns the name of a slice. It begins with the index, because the scheduler reads the slices of a pool in the order of their
+    /// names, and it is always the same one, so that a slice is never created twice.
+    fn name(&self, pool: &str, index: usize) -> String {
+        let node = self.node_name().unwrap_or_default();
+        let digest = digest(&[&self.driver, &node, pool]);
+        format!("{index:05x}-{}-{digest}", self.driver)
+    }
+
+    fn slice(&self, index: usize, spec: ResourceSliceSpec) -> ResourceSlice {
+        ResourceSlice {
+            types: Some(TypeMeta {
+                api_version: ResourceSlice::API_VERSION.to_owned(),
+                kind: ResourceSlice::KIND.to_owned(),
+            }),
+            metadata: ObjectMeta {
+                name: Some(self.name(&spec.pool.name, index)),
+                owner_references: self.owner.clone().map(|owner| vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Follows the slices that the API server has.
+use crate::resource::{ResourceSlice, ResourceSliceSpec};
+use kube::{ResourceExt as _, runtime::watcher::Event};
+use std::collections::BTreeMap;
+
+/// The slices of one publisher by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) slices: BTreeMap<String, ResourceSlice>,
+    /// The slices that the server did not store as they were sent, by name: it lacks some fields.
+    trimmed: BTreeMap<String, Trimmed>,
+    /// The objects of a list that is not complete.
+    listing: BTreeMap<String, ResourceSlice>,
+    pub(crate) is_complete: bool,
+}
+
+/// A content that was sent, and what the server stored of it.
+#[derive(Debug)]
+struct Trimmed {
+    sent: ResourceSliceSpec,
+    stored: ResourceSliceSpec,
+}
+
+/// What an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Somebody else wrote another content into a slice.
+    Foreign,
+    /// Anything else: an own write, or slices that came or went.
+    Other,
+}
+
+impl Stored {
+    /// Applies an event of the watch. Slices that `is_ours` refuses are left out.
+    pub(crate) fn apply(
+        &mut self,
+        event: Event<ResourceSlice>,
+        is_ours: impl Fn(&ResourceSlice) -> bool,
+    ) -> Change {
+        let mut change = Change::Other;
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(slice) if is_ours(&slice) => {
+                self.listing.insert(slice.name_any(), without_fields(slice));
+            }
+            Event::InitDone => {
+                self.slices = std::mem::take(&mut self.listing);
+                self.is_complete = true;
+            }
+            Event::Apply(slice) if is_ours(&slice) => {
+                let known = self.slices.get(&slice.name_any());
+                // The answer to a later write may be here already.
+                if known.is_some_and(|known| version(known) > version(&slice)) {
+                    return change;
+                }
+                if known.is_some_and(|known| known.spec != slice.spec) {
+                    change = Change::Foreign;
+                }
+                self.put(slice);
+            }
+            Event::Delete(slice) => drop(self.slices.remove(&slice.name_any())),
+            Event::InitApply(_) | Event::Apply(_) => {}
+        }
+        self.forget_trimmed();
+        change
+    }
+
+    /// Takes the answer to a write, which comes before the event of it.
+    pub(crate) fn put(&mut self, slice: ResourceSlice) {
+        self.slices.insert(slice.name_any(), without_fields(slice));
+        self.forget_trimmed();
+    }
+
+    /// Takes the answer to a write of `sent` that the server stored in part.
+    pub(crate) fn put_trimmed(&mut self, sent: ResourceSliceSpec, answer: ResourceSlice) {
+        let stored = answer.spec.clone();
+        let trimmed = Trimmed { sent, stored };
+        self.trimmed.insert(answer.name_any(), trimmed);
+        self.put(answer);
+    }
+
+    /// Forgets slices that are gone, or that have another content by now.
+    fn forget_trimmed(&mut self) {
+        let slices = &self.slices;
+        self.trimmed.retain(|name, trimmed| {
+            let slice = slices.get(name);
+            slice.is_some_and(|slice| slice.spec == trimmed.stored)
+        });
+    }
+
+    /// Returns the device of this slice that lacks some of its fields.
+    pub(crate) fn trimmed_device(&self, name: &str) -> Option<&str> {
+        let Trimmed { sent, stored } = self.trimmed.get(name)?;
+        let mut pairs = sent.devices.iter().zip(&stored.devices);
+        let (device, _) = pairs.find(|(sent, stored)| sent != stored)?;
+        Some(&device.name)
+    }
+
+    /// Returns whether a slice has the content `wanted`, or as much of it as the server stores.
+    pub(crate) fn is_same(
+        &self,
+        slice: &ResourceSlice,
+        wanted: &ResourceSliceSpec,
+        is_same: impl Fn(&ResourceSliceSpec, &ResourceSliceSpec) -> bool,
+    ) -> bool {
+        let trimmed = self.trimmed.get(&slice.name_any());
+        is_same(&slice.spec, wanted)
+            || trimmed.is_some_and(|t| is_same(&t.stored, &slice.spec) && is_same(&t.sent, wanted))
+    }
+}
+
+/// Returns the version as a number, which is comparable by Kubernetes' promise since 1.35 and in fact before.
+fn version(slice: &ResourceSlice) -> Option<u64> {
+    slice.metadata.resource_version.as_ref()?.parse().ok()
+}
+
+/// Who wrote which field is longer than the fields.
+fn without_fields(mut slice: ResourceSlice) -> ResourceSlice {
+    slice.metadata.managed_fields = None;
+    slice
+}
