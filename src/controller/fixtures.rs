@@ -235,6 +235,7 @@ impl Fake {
                 resource_prefix: "akri.sh".parse().unwrap(),
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
+                device_lists: false,
             },
             is_leader: watch::channel(true).1,
         };

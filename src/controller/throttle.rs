@@ -1,8 +1,8 @@
 //! Decides when a request may be sent again. The cluster changes all the time, and each change leads to a new plan: what has
 //! failed, or what somebody else undoes, must not be repeated for each of them. Pure.
 use super::{
-    brokers::plan::Action as BrokerAction, nodes, queue::Waits, services, status::plan::Object,
-    turn::Request,
+    brokers::plan::Action as BrokerAction, lists, nodes, queue::Waits, services,
+    status::plan::Object, turn::Request,
 };
 use crate::{model::names::ObjectKey, pace::Pace};
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
@@ -20,6 +20,7 @@ enum Kind {
     Device,
     Broker,
     Service,
+    List,
     Status,
     Eviction,
 }
@@ -41,6 +42,8 @@ impl Kind {
             Self::Batch => (100, 2_000),
             Self::Device => (500, 30_000),
             Self::Service => (500, 60_000),
+            // As a status, and each write has the whole list, up to 1 MB.
+            Self::List => (1_000, 10_000),
             // A status is behind by this at most, however fast things change.
             Self::Status => (200, 5_000),
             // A slot is held for seconds after its Pod was evicted, and each look lists the Pods of the node.
@@ -129,6 +132,10 @@ fn step(request: &Request) -> Step {
         Request::Service(action) => {
             let (object, what) = services::step(action);
             (Kind::Service, what.into(), object)
+        }
+        Request::List(action) => {
+            let (object, what) = lists::step(action);
+            (Kind::List, what.into(), object)
         }
         Request::Status(action) => match &action.object {
             Object::Configuration(key) => (Kind::Status, "Configuration".into(), key.untyped()),

@@ -42,6 +42,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "extraManifests[0].apiVersion=v1,extraManifests[0].kind=ConfigMap",
             r"extraManifests[0].metadata.name=\{\{ .Release.Name }}-extra",
             "admissionPolicies.enabled=false,test.enabled=false,uninstall.enabled=false",
+            "deviceLists.enabled=true",
         ],
     ),
     (
