@@ -186,15 +186,17 @@ fn too_large(key: &ObjectKey, list: &Text) -> Problem {
 }
 
 fn refused(key: &ObjectKey, e: kube::Error) -> Written {
-    let why = match &e {
-        e if is_unprocessable(e) => "exists and is not of this Configuration, or is immutable: it is left as it is; delete or \
-             rename it, or set spec.deviceList to false"
-            .to_owned(),
-        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413) => {
-            let message = &status.message;
-            format!("is refused: {message}; have that allowed, or set spec.deviceList to false")
-        }
-        _ => return Written::new(tried(key, "write the ConfigMap", Err(e))),
+    let why = if is_unprocessable(&e) {
+        "exists and is not of this Configuration, or is immutable: it is left as it is; delete or rename it, or set \
+         spec.deviceList to false"
+            .to_owned()
+    } else if let kube::Error::Api(status) = &e
+        && matches!(status.code, 400 | 403 | 413)
+    {
+        let message = &status.message;
+        format!("is refused: {message}; have that allowed, or set spec.deviceList to false")
+    } else {
+        return Written::new(tried(key, "write the ConfigMap", Err(e)));
     };
     let note = one_line(&format!("ConfigMap {} {why}", key.name));
     Written::new(Tried::Failed).with_problem(Problem::new(Reason::DeviceListRefused, note))

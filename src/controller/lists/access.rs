@@ -105,8 +105,9 @@ impl Access {
         let mut known = self.known();
         if known.allowed.len() >= READERS_MAX {
             let first = known.allowed.iter().min_by_key(|(_, until)| **until);
-            let first = first.map(|(reader, _)| reader.clone());
-            first.map(|first| known.allowed.remove(&first));
+            if let Some(first) = first.map(|(reader, _)| reader.clone()) {
+                known.allowed.remove(&first);
+            }
         }
         known.allowed.insert(reader, Instant::now() + ALLOWED_FOR);
     }

@@ -98,7 +98,7 @@ impl Server {
     ) -> Result<Devices, (StatusCode, String)> {
         let token = headers.get(header::AUTHORIZATION);
         let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
-        let allowed = match token {
+        let allowed = match token.filter(|token| !token.is_empty()) {
             Some(token) => self.access.check(token, &of).await,
             None => Err(Refusal::Unknown),
         };

@@ -143,6 +143,7 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
     );
     for (path, token, expected, why) in [
         (DEVICES, None, 401, "Authorization: Bearer TOKEN"),
+        (DEVICES, Some(""), 401, "Authorization: Bearer TOKEN"),
         (DEVICES, Some("nobody"), 401, "audience petiole"),
         (DEVICES, Some("admin"), 401, "audience petiole"),
         (
@@ -176,7 +177,7 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
 }
 
 #[tokio::test]
-async fn a_reader_who_was_allowed_is_known_for_a_while_and_strangers_ask_the_api_server_a_bounded_number_of_times()
+async fn strangers_cost_a_bounded_number_of_reviews()
  {
     let served = served(world()).await;
     for _ in 0..10 {
