@@ -323,6 +323,7 @@ mod tests {
                 resource_prefix: "akri.sh".parse().unwrap(),
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
+                device_lists: false,
             },
             is_leader: watch::channel(false).1,
         })

@@ -100,6 +100,7 @@ async fn pass(client: Client, world: World) -> Pass {
             resource_prefix: "akri.sh".parse().unwrap(),
             variables: Variables::default(),
             http_address: None,
+            device_lists: false,
         },
         is_leader: watch::channel(true).1,
     };

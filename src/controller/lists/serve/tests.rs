@@ -177,8 +177,7 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
 }
 
 #[tokio::test]
-async fn strangers_cost_a_bounded_number_of_reviews()
- {
+async fn strangers_cost_a_bounded_number_of_reviews() {
     let served = served(world()).await;
     for _ in 0..10 {
         assert_eq!(
