@@ -84,7 +84,7 @@ scrape_configs:
     http_sd_configs:
       - url: $(server)/cams/http_sd
         refresh_interval: 1s
-        authorization: {credentials_file: $SUITE/token}
+        authorization: {type: Bearer, credentials_file: $SUITE/token}
     relabel_configs:
       - {source_labels: [__meta_petiole_healthy], regex: "true", action: keep}
       - {source_labels: [__meta_petiole_instance], target_label: device}

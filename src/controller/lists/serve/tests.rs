@@ -208,7 +208,7 @@ async fn prometheus(folder: &std::path::Path, served: SocketAddr) -> Option<(Chi
     drop(free);
     let configuration = format!(
         "scrape_configs:\n  - job_name: cameras\n    scrape_interval: 1s\n    http_sd_configs:\n      - url: http://{served}{HTTP_SD}\n        \
-         refresh_interval: 1s\n        authorization: {{credentials: reader}}\n    relabel_configs:\n      \
+         refresh_interval: 1s\n        authorization: {{type: Bearer, credentials: reader}}\n    relabel_configs:\n      \
          - {{source_labels: [__meta_petiole_instance], target_label: device}}\n"
     );
     let file = folder.join("prometheus.yaml");
