@@ -23,6 +23,9 @@ pub struct Flags {
         value_delimiter = ','
     )]
     allow_variables: Vec<String>,
+    /// Delete Pods that the kubelet has refused for a resource of ours, a minute later, if another object made them
+    #[arg(long, env = "PETIOLE_DELETE_REFUSED_PODS")]
+    delete_refused_pods: bool,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
@@ -33,11 +36,13 @@ pub struct Flags {
 
 impl Flags {
     fn settings(self) -> controller::Settings {
+        let prefixes = self.scope.resource_prefixes();
         controller::Settings {
             identity: self.identity,
             namespace: self.namespace,
             watch_namespaces: self.scope.namespaces(),
-            resource_prefix: self.scope.resource_prefixes().first().clone(),
+            resource_prefix: prefixes.first().clone(),
+            refused_pods: self.delete_refused_pods.then_some(prefixes),
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
             device_lists: self.device_lists,

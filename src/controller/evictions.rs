@@ -2,6 +2,8 @@
 //! disruption budgets hold, and the Pod's owner has the next one started where the device is.
 mod holders;
 pub(crate) mod plan;
+pub(super) mod refused;
+mod request;
 
 use super::{
     outcome::{Tried, Written, tried},
@@ -16,11 +18,9 @@ use crate::{
     store::key_of,
 };
 use holders::{Holder, Holders, holders};
-use hyper::{Request, header::CONTENT_TYPE};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, api::ListParams, core::Status};
+use kube::api::ListParams;
 use plan::{APART, Action, Evicted, Input, Lost, plan};
-use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
@@ -121,7 +121,7 @@ async fn pods_of(shared: &Shared, action: &Action) -> kube::Result<Vec<PodPart>>
 async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>) -> Tried {
     let (key, why) = (key_of(&pod.metadata), action.why(of));
     let events = &shared.events;
-    match post(shared, pod).await {
+    match request::evict(&shared.client, pod).await {
         Ok(_) => {
             info!(pod = %key, "evicted: {why}");
             let reason = Reason::PodEvicted.as_str();
@@ -150,26 +150,6 @@ async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>
             Tried::Failed
         }
     }
-}
-
-/// Asks for the eviction of this very Pod.
-async fn post(shared: &Shared, pod: &PodPart) -> kube::Result<Status> {
-    let key = key_of(&pod.metadata);
-    let api: Api<PodPart> = Api::namespaced(shared.client.clone(), &key.namespace);
-    let uri = format!("{}/{}/eviction", api.resource_url(), key.name);
-    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
-    let sent = sent.body(eviction(pod).to_string().into_bytes());
-    let sent = sent.map_err(kube::Error::HttpError)?;
-    shared.client.request(sent).await
-}
-
-fn eviction(pod: &PodPart) -> Value {
-    let metadata = &pod.metadata;
-    json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": metadata.name, "namespace": metadata.namespace},
-        "deleteOptions": {"preconditions": {"uid": metadata.uid}},
-    })
 }
 
 /// Says that it is not known which Pod has lost its device.

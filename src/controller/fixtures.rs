@@ -233,6 +233,7 @@ impl Fake {
                 namespace: String::new(),
                 watch_namespaces: vec![],
                 resource_prefix: "akri.sh".parse().unwrap(),
+                refused_pods: None,
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
                 device_lists: false,

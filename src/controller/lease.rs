@@ -321,6 +321,7 @@ mod tests {
                 namespace: "petiole".to_owned(),
                 watch_namespaces: vec![],
                 resource_prefix: "akri.sh".parse().unwrap(),
+                refused_pods: None,
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
                 device_lists: false,

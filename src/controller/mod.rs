@@ -93,6 +93,11 @@ pub async fn run(
         let shared = shared.clone();
         async move { run::run(&shared, watches, questions, listed, stop).await }
     });
+    if let Some(prefixes) = shared.settings.refused_pods.clone() {
+        tasks.spawn("refused Pods", |stop| {
+            evictions::refused::run(shared.clone(), prefixes, stop)
+        });
+    }
     if let Some(address) = shared.settings.http_address {
         let routes = http::routes(Health::new(move || missing(*is_listed.borrow())));
         let routes = match shared.settings.device_lists {

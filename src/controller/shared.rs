@@ -2,7 +2,10 @@
 use crate::{
     api::names,
     cluster::events::Events,
-    model::{resource_name::ResourcePrefix, variables::Variables},
+    model::{
+        resource_name::{ResourcePrefix, ResourcePrefixes},
+        variables::Variables,
+    },
 };
 use kube::Client;
 use std::net::SocketAddr;
@@ -22,6 +25,8 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     /// The prefix of the resources that agents register, such as `akri.sh`.
     pub resource_prefix: ResourcePrefix,
+    /// Set if Pods that a kubelet refused for a resource with one of these prefixes are deleted.
+    pub refused_pods: Option<ResourcePrefixes>,
     /// The variables that containers may get.
     pub variables: Variables,
     /// The address that serves metrics, health and readiness.

@@ -30,6 +30,7 @@ const NO_INPUT: &[&str] = &[
     "crates/petiole-mdns/src/query.rs: POINTED_MAX",
     "crates/petiole-model/src/api/broker.rs: NAME_LIMIT",
     "crates/petiole-model/src/model/resource_name.rs: SUBDOMAIN_LIMIT",
+    "crates/petiole-people/src/inspect/devices.rs: MESSAGE_MAX",
     "crates/petiole-people/src/inspect/doctor/line.rs: LINE_MAX",
     "crates/petiole-people/src/inspect/why/finding.rs: WORDS_MAX",
     "crates/petiole-people/src/inspect/why/plan.rs: TROUBLES_MAX",

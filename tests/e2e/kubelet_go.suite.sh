@@ -1,4 +1,5 @@
-# No cluster and no agent: Go's own plugins and clients, and a plugin of another project, against our kubelet.
+# No cluster: Go's own plugins and clients, and a plugin of another project, against our kubelet; and an agent against Go's
+# own device manager.
 # shellcheck shell=bash disable=SC2153 # SUITE is set by run
 
 HOME_OF_NODE=$SUITE/edge
@@ -356,6 +357,45 @@ test_the_plugin_of_the_node_tests_is_refused_served_and_stopped_with_its_own_rea
   within 5 "its stream has ended" plugin_is example.com/node stopped "as it was told"
   node_holds example.com/node 1 0 >/dev/null || fail "its device can still be allocated"
   for_all_of 1 "the Pod runs on" pod_has '.phase == "Running"'
+}
+
+# The plugins that Go's device manager knows, and the resources with devices that it can allocate.
+manager_has() { # PLUGINS ALLOCATABLE
+  [ "$(grep allocatable "$SUITE/log/manager" | tail -n 1)" = "$1 plugins, $2 allocatable" ]
+}
+
+manager_has_seen() { # PLUGINS
+  grep -q "^$1 plugins" "$SUITE/log/manager"
+}
+
+# From Kubernetes 1.37 on a socket that registers again before it is let go of can never be registered again.
+test_a_hundred_plugins_of_an_agent_are_registered_when_a_device_manager_that_was_held_goes_on() {
+  local hold
+  for hold in answer stream; do
+    stop_all
+    find "$ROOT" -mindepth 1 -delete
+    rm -rf "$SUITE"/log/* "$SUITE"/manager "$SUITE"/agent
+    mkdir -p "$ROOT"/{device-plugins,pod-resources} "$SUITE"/agent/configurations
+    mkfifo "$SUITE/manager"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    begin manager edge sh -c 'exec kubelet_go devicemanager <>"$0"' "$SUITE/manager"
+    within 5 "the device manager is there" manager_has 0 0
+    echo "hold $hold" >"$SUITE/manager"
+    {
+      printf '%s\n' "apiVersion: akri.sh/v0" "kind: Configuration" "metadata: {name: echo}" "spec:" "  discoveryHandler:" \
+        "    name: debugEcho" "    discoveryDetails: |" "      descriptions:"
+      seq -f "      - device %g" 99
+    } >"$SUITE/agent/configurations/echo.yaml"
+    begin agent edge "$PETIOLE" agent --standalone --node-name edge --configurations "$SUITE/agent/configurations" \
+      --state "$SUITE/agent/state" --kubelet-dir /var/lib/kubelet
+    within 60 "each has tried twice, each time at another socket" manager_has_seen 200
+    echo go >"$SUITE/manager"
+    within 2 "all are registered" manager_has 100 100
+    note "held before its $hold -> all registered: $TOOK s"
+    for_all_of 1 "they stay" manager_has 100 100
+    ! grep "already connected" "$SUITE/log/manager" || fail "a socket was registered twice"
+    equal "the sockets that are left" 101 "$(find "$ROOT/device-plugins" -type s | wc -l)"
+  done
 }
 
 # Every block of the document, one after another, with a plugin started after the first.

@@ -105,6 +105,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
             resource_prefix: "akri.sh".parse().unwrap(),
+            refused_pods: None,
             variables: petiole::model::variables::Variables::default(),
             http_address: None,
             device_lists: false,

@@ -1,5 +1,6 @@
-// Tests what the page decides without a document: model.js and layout.js. `run` imports it in the browser.
+// Tests what the page decides without a document: model.js, layout.js and live.js. `run` imports it in the browser.
 import { moved, neighbour, offsetsOf, rowAt, scrolledTo, tileSize, visible } from "/layout.js";
+import { connect, GRACE, RETRY, SILENCE } from "/live.js";
 import { addressOf, agoOf, choicesOf, chosen, groupsOf, numbersOf, readAddress, rowsOf, shortPlace, sorted } from "/model.js";
 
 const device = (device, more = {}) => ({
@@ -10,7 +11,71 @@ const used = (node, ...pods) => ({ slot: "cams-0", node, pods });
 const view = (hash = "#/list") => readAddress(hash);
 const names = (devices) => devices.map((its) => its.device).join();
 
+// A clock and a server that do what a test says. `said` is what the page was told: states, and whether the server answers.
+function outside() {
+  const its = { said: [], sources: [], timers: new Map(), now: 0 };
+  const open = () => {
+    const source = { readyState: 1, on: {}, addEventListener(name, act) { this.on[name] = act; }, close() { this.readyState = 2; } };
+    its.sources.push(source);
+    return source;
+  };
+  const clock = {
+    start(act, after) {
+      const timer = {};
+      its.timers.set(timer, { at: its.now + after, act });
+      return timer;
+    },
+    stop: (timer) => its.timers.delete(timer),
+  };
+  its.pass = (time) => {
+    its.now += time;
+    for (const [timer, { at, act }] of [...its.timers]) if (at <= its.now && its.timers.delete(timer)) act();
+  };
+  its.sends = (name, data = "") => its.sources.at(-1).on[name]({ data });
+  connect({ open, clock, take: (state) => its.said.push(state), tell: (isThere) => its.said.push(isThere) });
+  return its;
+}
+
 const tests = {
+  "a connection that comes back soon is not missed"() {
+    const its = outside();
+    its.sends("message", "1");
+    its.sends("error");
+    its.pass(GRACE - 1);
+    its.sends("message", "2");
+    its.pass(GRACE);
+    equal(its.said.join(), "true,1,2");
+    equal(its.sources.length, 1);
+  },
+  "a server that is away is said once, and asked again for as long as the browser does not do it"() {
+    const its = outside();
+    its.sends("message", "1");
+    for (let n = 1; n <= 5; n += 1) {
+      its.sources.at(-1).readyState = 2;
+      its.sends("error");
+      its.pass(RETRY);
+      equal(its.sources.length, n + 1);
+    }
+    its.sends("message", "2");
+    equal(its.said.join(), "true,1,false,true,2");
+    its.pass(SILENCE - 1);
+    equal(its.sources.length, 6, "no timer is left of before");
+  },
+  "a server that says nothing at all is lost, and one that says that it is there is not"() {
+    const its = outside();
+    its.sends("message", "1");
+    for (let n = 0; n < 3; n += 1) {
+      its.pass(SILENCE - 1);
+      its.sends("alive");
+    }
+    equal(its.said.join(), "true,1");
+    its.pass(SILENCE);
+    equal(its.said.join(), "true,1,false");
+    equal(its.sources.map((source) => source.readyState).join(), "2,1");
+    its.pass(SILENCE);
+    equal(its.sources.length, 3, "a new connection without a word is lost, too");
+  },
+
   "an address that was written is read as the same view"() {
     const hash = "#/device/default/cams-1?q=front+door&node=node-1&configuration=default%2Fcams&state=problem&sort=slots&down=";
     equal(addressOf(readAddress(hash)), hash);
@@ -108,7 +173,7 @@ const tests = {
     equal(neighbour(boxes, 5, 1), 5);
   },
   "a time is said in a few words"() {
-    for (const [seconds, expected] of [[5, "5 s"], [125, "2 min"], [7500, "2 h 5 min"], [90000, "1 day"], [-5, "0 s"]]) equal(agoOf(0, seconds * 1000), expected);
+    for (const [seconds, expected] of [[5, "5 s"], [125, "2 min"], [7500, "2 h"], [90000, "1 day"], [-5, "0 s"]]) equal(agoOf(0, seconds * 1000), expected);
   },
 };
 

@@ -1,5 +1,6 @@
 """Serves the page as `petiole web` does, with clusters of any size that are made of what it says of a small one."""
 import copy
+import datetime
 import http.server
 import json
 import pathlib
@@ -12,6 +13,10 @@ LIVE = ROOT / "crates/petiole-people/src/live"
 RECORDED = json.loads((ROOT / "tests/web/recorded.json").read_text())
 PLACES = ["Front door", "Loading dock", "Yard", "Roof", "Hall", "Stairs", "Office", "Cellar", "Gate", "Garage", "Kitchen", "Workshop"]
 KINDS = [("cams", "camera", 2), ("printers", "printer", 1), ("thermometers", "thermometer", 4), ("scanners", "scanner", 1)]
+NOW = datetime.datetime.now(datetime.timezone.utc)
+MESSAGES = {
+    its["problem"]: its["message"].replace("node-1-cams-ec86bf", "its-broker") for its in RECORDED["state"]["devices"] if "problem" in its
+}
 PROBLEMS = ["DeviceGone", "BrokerCrashes", "Unhealthy on node-1", "Flapping"]
 
 
@@ -48,10 +53,11 @@ def device(n, count):
         health=problem if problem and problem != "BrokerCrashes" else "Healthy", capacity=capacity,
         used=[{"slot": f"{name}-{slot}", "node": on[slot % len(on)], "pods": [f"default/{on[slot % len(on)]}-{name}-pod"]} for slot in range(in_use)],
     )
-    its.pop("problem", None)
     its.pop("brokers", None)
     if problem:
         its["problem"] = problem
+    if problem in MESSAGES:
+        its.update(since=(NOW - datetime.timedelta(minutes=n)).isoformat(), message=MESSAGES[problem])
     if in_use:
         its["brokers"] = {"ready": in_use - (problem == "BrokerCrashes"), "all": in_use}
     return its
@@ -71,12 +77,14 @@ def cluster(count):
 
 
 class Server:
-    """One cluster on a port of its own. `say` sends a later state."""
+    """One cluster on a port of its own. `say` sends a later state. While it `is_away`, it answers as a proxy without its server."""
 
     def __init__(self, count):
         self.state = cluster(count)
         self.changed = threading.Condition()
         self.version = 0
+        self.is_away = False
+        self.told = None
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/"
@@ -88,10 +96,15 @@ class Server:
             self.version += 1
             self.changed.notify_all()
 
+    def go(self, is_away):
+        with self.changed:
+            self.is_away = is_away
+            self.changed.notify_all()
+
     def details(self, name):
         if not any(f"{its['namespace']}/{its['instance']}" == name for its in self.state["devices"]):
             return None
-        return RECORDED["details"].get(name) or RECORDED["details"]["default/cams-ec86bf"]
+        return self.told or RECORDED["details"].get(name) or RECORDED["details"]["default/cams-ec86bf"]
 
     def handler(self):
         server, pages, csp = self, files(), policy()
@@ -132,11 +145,15 @@ class Server:
                 return self.answer(200, "application/json", json.dumps(details).encode())
 
             def events(self):
+                if server.is_away:
+                    return self.answer(502, "text/plain", b"no server\n")
                 self.answer(200, "text/event-stream")
                 said = -1
                 while True:
                     with server.changed:
-                        server.changed.wait_for(lambda: server.version != said)
+                        server.changed.wait_for(lambda: server.is_away or server.version != said)
+                        if server.is_away:
+                            return
                         said, text = server.version, json.dumps(server.state)
                     self.wfile.write(f"data: {text}\n\n".encode())
 

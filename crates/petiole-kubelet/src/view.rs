@@ -1,6 +1,6 @@
 //! Converts the kubelet's state into objects for clients of the status socket. Pure.
 use super::{
-    device_manager::inventory::{Inventory, Resource},
+    device_manager::inventory::{Endpoint, Inventory, Resource},
     drivers::csi::Driver,
     plugin_manager::{
         plugin::{CSI_PLUGIN, DEVICE_PLUGIN},
@@ -102,7 +102,7 @@ pub(crate) fn plugins<C>(
     drivers: &BTreeMap<String, Driver>,
 ) -> Vec<PluginView> {
     let resources = inventory.resources().iter();
-    let device_plugins = resources.filter_map(|(name, resource)| device_plugin(name, resource));
+    let device_plugins = resources.flat_map(|(name, resource)| device_plugins(name, resource));
     let others = report
         .entries()
         .filter(|entry| entry.refused.is_some() || entry.kind != DEVICE_PLUGIN);
@@ -111,12 +111,27 @@ pub(crate) fn plugins<C>(
         .collect()
 }
 
-fn device_plugin<C>(name: &str, resource: &Resource<C>) -> Option<PluginView> {
-    let endpoint = resource.endpoint()?;
-    let count = resource.count();
+/// Returns the plugins of a resource, the one that answers first. It has the numbers, which are the resource's.
+fn device_plugins<C>(name: &str, resource: &Resource<C>) -> impl Iterator<Item = PluginView> {
+    let mut endpoints = resource.endpoints().iter().rev();
+    let answering = endpoints.next().map(|endpoint| {
+        let silent = (!resource.is_listed()).then_some("it has not listed its devices yet");
+        let count = resource.count();
+        PluginView {
+            healthy: count.allocatable,
+            unhealthy: count.capacity - count.allocatable,
+            allocated: resource.held().len(),
+            ..device_plugin(name, endpoint, silent)
+        }
+    });
+    let older = Some("another plugin, which registered later, answers for the resource");
+    let others = endpoints.map(move |endpoint| device_plugin(name, endpoint, older));
+    answering.into_iter().chain(others)
+}
+
+fn device_plugin<C>(name: &str, endpoint: &Endpoint<C>, reason: Option<&str>) -> PluginView {
     let stopped = endpoint.stopped.as_ref().map(|stopped| &stopped.reason);
-    let silent = (!resource.is_listed()).then_some("it has not listed its devices yet");
-    Some(PluginView {
+    PluginView {
         name: name.to_owned(),
         kind: DEVICE_PLUGIN.to_owned(),
         endpoint: endpoint.socket.display().to_string(),
@@ -124,12 +139,12 @@ fn device_plugin<C>(name: &str, resource: &Resource<C>) -> Option<PluginView> {
             Some(_) => PluginState::Stopped,
             None => PluginState::Connected,
         },
-        reason: stopped.cloned().or(silent.map(str::to_owned)),
-        healthy: count.allocatable,
-        unhealthy: count.capacity - count.allocatable,
-        allocated: resource.held().len(),
+        reason: stopped.cloned().or(reason.map(str::to_owned)),
+        healthy: 0,
+        unhealthy: 0,
+        allocated: 0,
         csi: None,
-    })
+    }
 }
 
 fn other(entry: &Entry, drivers: &BTreeMap<String, Driver>) -> PluginView {

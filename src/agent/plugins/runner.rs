@@ -39,8 +39,9 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 /// The kubelet opens ListAndWatch right after it has answered.
 const FIRST_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
-/// A stream that lived this long was no failure.
-const STABLE: Duration = Duration::from_secs(10);
+/// An attempt that took this long was no quick failure, whether its stream lived or the kubelet did not answer. The next
+/// one is made at once, so that a kubelet that is back after a long time has a call to answer.
+const SLOW: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
@@ -79,22 +80,21 @@ impl Plugin {
                     backoff.reset();
                 }
                 self.rebind.mark_unchanged();
+                let begun = Instant::now();
                 let ended = {
                     // Pinned here, because `run_until_cancelled` would reserve the memory of the future twice.
-                    let once = pin!(self.run_once(kubelet, &mut backoff));
+                    let once = pin!(self.run_once(kubelet));
                     stop.run_until_cancelled(once).await
                 };
                 self.socket.send_replace(None);
                 self.set_registered(false);
-                let wait = match ended {
-                    None | Some(Ok(End::Replaced)) => continue,
-                    Some(Ok(End::LetGo)) => backoff.next_wait(),
-                    Some(Err(e)) => {
-                        let wait = backoff.next_wait();
-                        warn!(retry_in = ?wait, "{e:#}");
-                        wait
-                    }
-                };
+                if let None | Some(Ok(End::Replaced)) = ended {
+                    continue;
+                }
+                let wait = wait_after(begun.elapsed(), &mut backoff);
+                if let Some(Err(e)) = ended {
+                    warn!(retry_in = ?wait, "{e:#}");
+                }
                 let another = pin!(self.another_kubelet(kubelet));
                 stop.run_until_cancelled(timeout(wait, another)).await;
             }
@@ -114,14 +114,10 @@ impl Plugin {
     }
 
     /// Serves and registers until the socket must be made anew.
-    async fn run_once(
-        &mut self,
-        kubelet: KubeletSocket,
-        backoff: &mut Backoff,
-    ) -> anyhow::Result<End> {
+    async fn run_once(&mut self, kubelet: KubeletSocket) -> anyhow::Result<End> {
         let bound = self.bind()?;
         let closing = CancellationToken::new();
-        // Ends the streams of connections that outlive the socket.
+        // Ends the connections with the socket: a kubelet does not close those of registrations that it gave up.
         let _closing = closing.clone().drop_guard();
         let streams = watch::Sender::new(Streams::default());
         let served = Arc::new(Served {
@@ -136,7 +132,7 @@ impl Plugin {
         let mut rebind = self.rebind.clone();
         tokio::select! {
             ended = self.accept(incoming, served) => ended,
-            ended = self.be_registered(kubelet, &bound.name, streams, backoff) => {
+            ended = self.be_registered(kubelet, &bound.name, streams) => {
                 ended?;
                 Ok(End::LetGo)
             }
@@ -190,7 +186,8 @@ impl Plugin {
             match connection {
                 Ok(connection) => {
                     let server = self.server.reserve().await?;
-                    server.send(connection.with_info(served.clone()));
+                    let until = served.closing.clone();
+                    server.send(connection.until(until).with_info(served.clone()));
                 }
                 Err(e) => debug!("the plugin's socket: {e}"),
             }
@@ -212,7 +209,6 @@ impl Plugin {
         kubelet: KubeletSocket,
         socket: &str,
         streams: watch::Sender<Streams>,
-        backoff: &mut Backoff,
     ) -> anyhow::Result<()> {
         let mut streams = streams.subscribe();
         let before = streams.borrow().opened;
@@ -232,14 +228,10 @@ impl Plugin {
         self.set_registered(true);
         metrics().count_registration(Registration::Registered);
         info!(%socket, "registered with the kubelet");
-        let since = Instant::now();
         let kubelets = before + 1;
         streams
             .wait_for(|streams| !streams.open.contains(&kubelets))
             .await?;
-        if since.elapsed() > STABLE {
-            backoff.reset();
-        }
         debug!("the kubelet closed its stream");
         Ok(())
     }
@@ -265,6 +257,14 @@ impl Plugin {
     }
 }
 
+/// The wait before the next attempt, after one that took `lasted`.
+fn wait_after(lasted: Duration, backoff: &mut Backoff) -> Duration {
+    if lasted >= SLOW {
+        backoff.reset();
+    }
+    backoff.next_wait()
+}
+
 /// A bound socket. Its file goes with it.
 struct Socket<I> {
     name: String,
@@ -278,6 +278,22 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         if let Err(e) = files::remove(&self.0) {
             warn!("the plugin's socket stays: {e}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_failures_are_repeated_ever_later_and_slow_ones_at_once() {
+        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+        let waits = (0..20).map(|_| wait_after(Duration::ZERO, &mut backoff));
+        assert!(waits.last().unwrap() > LAST_RETRY / 2);
+        for took in [FIRST_STREAM_TIMEOUT, SLOW * 2] {
+            wait_after(Duration::ZERO, &mut backoff);
+            assert!(wait_after(took, &mut backoff) <= FIRST_RETRY);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Served {
     pub(super) turns: ListTurns,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
-    /// Ends the streams.
+    /// Ends the streams and the connections.
     pub(super) closing: CancellationToken,
 }
 

@@ -98,6 +98,7 @@ async fn pass(client: Client, world: World) -> Pass {
             namespace: "petiole".to_owned(),
             watch_namespaces: vec![],
             resource_prefix: "akri.sh".parse().unwrap(),
+            refused_pods: None,
             variables: Variables::default(),
             http_address: None,
             device_lists: false,

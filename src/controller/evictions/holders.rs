@@ -155,11 +155,10 @@ fn is_evicted(pod: &PodPart) -> bool {
 }
 
 fn asker<'a>(pod: &'a PodPart, resource: &ResourceName) -> Option<Asker<'a>> {
-    let asked = requests::extended(
-        pod.spec.containers.iter().map(asking),
-        pod.spec.init_containers.iter().map(asking),
-    );
-    let amount = asked.get(resource).copied().filter(|amount| *amount > 0)?;
+    let amount = asked(pod)
+        .get(resource)
+        .copied()
+        .filter(|amount| *amount > 0)?;
     let status = &pod.status;
     let containers = status
         .init_container_statuses
@@ -174,6 +173,14 @@ fn asker<'a>(pod: &'a PodPart, resource: &ResourceName) -> Option<Asker<'a>> {
             .map(|device| device.id.as_str())
             .collect(),
     })
+}
+
+/// Returns the extended resources that a Pod asks for.
+pub(crate) fn asked(pod: &PodPart) -> BTreeMap<ResourceName, u64> {
+    requests::extended(
+        pod.spec.containers.iter().map(asking),
+        pod.spec.init_containers.iter().map(asking),
+    )
 }
 
 fn asking(container: &ContainerPart) -> Asking<'_> {

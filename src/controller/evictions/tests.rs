@@ -1,5 +1,6 @@
 use super::*;
 use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The action of a node that has lost `cam-1`, whose slots containers hold.
@@ -61,14 +62,6 @@ async fn the_pod_is_evicted_by_its_subresource_and_only_the_pods_of_its_node_are
         "{list}"
     );
     assert_eq!(eviction, "POST /api/v1/namespaces/other/pods/web/eviction");
-}
-
-#[test]
-fn an_eviction_is_of_the_very_pod_that_had_the_slot() {
-    let pod: PodPart = serde_json::from_value(pods(&["web"])["items"][0].clone()).unwrap();
-    let eviction = eviction(&pod);
-    assert_eq!(eviction["deleteOptions"]["preconditions"]["uid"], "uid-web");
-    assert_eq!(eviction["metadata"]["name"], "web");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 //	kubelet_go checkpoint read|write FOLDER       the kubelet's checkpoint: read and verified, or written anew
 //	kubelet_go watcher ROOT TYPE NAME VERSION…    the plugin watcher's example plugin; prints what it is told
 //	kubelet_go csi ROOT NAME VERSION…             a CSI driver that serves NodeGetInfo
+//	kubelet_go devicemanager                      the kubelet's device manager, in /var/lib/kubelet, which can be held
 package main
 
 import (
@@ -19,15 +20,16 @@ import (
 
 func main() {
 	commands := map[string]func(context.Context, []string) error{
-		"stub":         stub,
-		"podresources": podResources,
-		"checkpoint":   checkpoints,
-		"watcher":      watcher,
-		"csi":          csiDriver,
-		"testplugin":   testPlugin,
+		"stub":          stub,
+		"podresources":  podResources,
+		"checkpoint":    checkpoints,
+		"watcher":       watcher,
+		"csi":           csiDriver,
+		"testplugin":    testPlugin,
+		"devicemanager": deviceManager,
 	}
-	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: kubelet_go stub|podresources|checkpoint|watcher|csi|testplugin ARGS")
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: kubelet_go stub|podresources|checkpoint|watcher|csi|testplugin|devicemanager ARGS")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -10,7 +10,7 @@ import (
 
 func podResources(ctx context.Context, args []string) error {
 	// Dialled by its bare path, which becomes the `:authority` of its requests, escaped.
-	client, conn, err := podresources.GetV1Client(args[0], 10*time.Second, 16<<20)
+	client, conn, err := podresources.GetV1Client(ctx, args[0], 10*time.Second, 16<<20)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ async fn a_plugin_that_the_kubelet_has_let_go_of_registers_again() {
     let door = instance_name("cam", "door");
     let resource = format!("akri.sh/{door}");
     let mut sockets = BTreeSet::new();
+    let mut left = None;
     for round in 0..4 {
         let registered = kubelet.registered(&resource).await;
         assert!(
@@ -44,6 +45,9 @@ async fn a_plugin_that_the_kubelet_has_let_go_of_registers_again() {
         );
         if round == 2 {
             // It opens no stream.
+            let mut plugin = node.plugin(&door).await;
+            plugin.get_device_plugin_options(Empty {}).await.unwrap();
+            left = Some(plugin);
             continue;
         }
         let mut plugin = node.plugin(&door).await;
@@ -55,4 +59,7 @@ async fn a_plugin_that_the_kubelet_has_let_go_of_registers_again() {
             .unwrap();
         assert_eq!(list.devices.len(), 1);
     }
+    // A kubelet whose Register was not waited for leaves its connection open.
+    let asked = left.unwrap().get_device_plugin_options(Empty {}).await;
+    asked.expect_err("the connection ended with the socket");
 }

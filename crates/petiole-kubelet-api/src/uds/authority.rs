@@ -12,6 +12,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 /// The number of bytes that one read takes from the socket. gRPC over these sockets consists of a few small messages.
@@ -23,6 +24,8 @@ pub struct LegalAuthority<S, I> {
     info: I,
     rewriter: Rewriter,
     ended: bool,
+    /// The end of whatever the connection belongs to.
+    until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl<S: Connected> LegalAuthority<S, S::ConnectInfo> {
@@ -32,6 +35,16 @@ impl<S: Connected> LegalAuthority<S, S::ConnectInfo> {
             inner,
             rewriter: Rewriter::new(),
             ended: false,
+            until: None,
+        }
+    }
+
+    /// Ends the connection with `end`, as if the client had closed it.
+    #[must_use]
+    pub fn until(self, end: CancellationToken) -> Self {
+        Self {
+            until: Some(Box::pin(end.cancelled_owned())),
+            ..self
         }
     }
 
@@ -43,6 +56,7 @@ impl<S: Connected> LegalAuthority<S, S::ConnectInfo> {
             info,
             rewriter: self.rewriter,
             ended: self.ended,
+            until: self.until,
         }
     }
 }
@@ -54,6 +68,11 @@ impl<S: AsyncRead + Unpin, I: Unpin> AsyncRead for LegalAuthority<S, I> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(until) = &mut this.until
+            && until.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             let readable = this.rewriter.readable();
             // Nothing behind these bytes is touched: pages that nobody wrote to take no memory.
@@ -144,5 +163,18 @@ mod tests {
         let mut reader = LegalAuthority::new(server);
         reader.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, connection(LOCALHOST));
+    }
+
+    #[tokio::test]
+    async fn a_reader_whose_end_has_come_reads_no_further() {
+        let (mut client, server) = duplex(8);
+        client.write_all(b"PRI").await.unwrap();
+        let end = CancellationToken::new();
+        let mut reader = LegalAuthority::new(server).until(end.clone());
+        let mut read = [0; 3];
+        reader.read_exact(&mut read).await.unwrap();
+        let waiting = reader.read(&mut read);
+        let (read, ()) = tokio::join!(waiting, async { end.cancel() });
+        assert_eq!(read.unwrap(), 0);
     }
 }

@@ -182,7 +182,7 @@ mod tests {
             options: None,
             stopped: None,
         };
-        inventory.connect("akri.sh/cam-1", endpoint);
+        inventory.connect("akri.sh/cam-1", endpoint).unwrap();
         let devices = ["a", "b"].map(|id| Device {
             id: id.to_owned(),
             health: HEALTHY.to_owned(),

@@ -22,7 +22,7 @@ const DIAL_AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Plugin {
     client: DevicePluginClient<Channel>,
     limits: CallLimits,
-    /// A signal to close the stream, which is sent when another registration replaces this one.
+    /// A signal to close the stream, which is sent when the plugin is deregistered.
     pub(super) stop: CancellationToken,
 }
 

@@ -27,7 +27,8 @@ pub(crate) struct Resource<C> {
     devices: BTreeMap<String, Device>,
     /// The devices count as capacity: from the first list until the grace period is over.
     is_listed: bool,
-    endpoint: Option<Endpoint<C>>,
+    /// The plugins that are connected, in the order in which they registered; or the last of them, which is stopped.
+    endpoints: Vec<Endpoint<C>>,
     holders: BTreeMap<Holder, Claim>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint<C> {
     pub(crate) socket: PathBuf,
-    /// A number that distinguishes a registration from the one it replaced.
+    /// A number that no other registration has.
     pub(crate) generation: u64,
     pub(crate) client: Option<C>,
     /// The options of the plugin; `None` if it is known from the checkpoint and has not registered since.
@@ -57,6 +58,11 @@ pub(crate) struct Stopped {
     pub(crate) at: Duration,
     pub(crate) reason: String,
 }
+
+/// The refusal of a socket whose plugin is connected, with the Go kubelet's text.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device plugin already connected: {}", .0.display())]
+pub(crate) struct AlreadyConnected(PathBuf);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Holder {
@@ -89,7 +95,7 @@ impl<C> Default for Resource<C> {
         Self {
             devices: BTreeMap::new(),
             is_listed: false,
-            endpoint: None,
+            endpoints: Vec::new(),
             holders: BTreeMap::new(),
         }
     }
@@ -100,8 +106,13 @@ impl<C> Resource<C> {
         &self.devices
     }
 
+    /// Returns the plugin that answers for the resource: the newest one.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint<C>> {
-        self.endpoint.as_ref()
+        self.endpoints.last()
+    }
+
+    pub(crate) fn endpoints(&self) -> &[Endpoint<C>] {
+        &self.endpoints
     }
 
     pub(crate) fn holders(&self) -> &BTreeMap<Holder, Claim> {
@@ -129,9 +140,10 @@ impl<C> Resource<C> {
         }
     }
 
-    fn is_current(&self, generation: u64) -> bool {
-        let endpoint = self.endpoint.as_ref();
-        endpoint.is_some_and(|e| e.generation == generation && e.stopped.is_none())
+    /// Returns the plugin of a registration, if it is connected.
+    pub(crate) fn connected(&self, generation: u64) -> Option<&Endpoint<C>> {
+        let mut connected = self.endpoints.iter().filter(|e| e.stopped.is_none());
+        connected.find(|e| e.generation == generation)
     }
 
     fn stop(&mut self, at: Duration, reason: &str) {
@@ -140,7 +152,7 @@ impl<C> Resource<C> {
         }
         // Devices of an earlier plugin that Pods hold do not make this plugin a listed one.
         self.is_listed |= self.devices.is_empty();
-        if let Some(endpoint) = &mut self.endpoint {
+        for endpoint in &mut self.endpoints {
             endpoint.client = None;
             endpoint.stopped = Some(Stopped {
                 at,
@@ -179,20 +191,28 @@ impl<C> Inventory<C> {
         resource.is_some_and(|r| r.is_listed || !r.holders.is_empty())
     }
 
-    /// Records the registration of a plugin. Returns the client of the registration that it replaces.
-    pub(crate) fn connect(&mut self, name: &str, endpoint: Endpoint<C>) -> Option<C> {
-        let resource = self.resources.entry(name.to_owned()).or_default();
-        let replaced = resource.endpoint.replace(endpoint);
-        replaced.and_then(|replaced| replaced.client)
+    /// Records the registration of a plugin, which answers for the resource from now on. The others stay connected.
+    pub(crate) fn connect(
+        &mut self,
+        name: &str,
+        endpoint: Endpoint<C>,
+    ) -> Result<(), AlreadyConnected> {
+        let Resource { endpoints, .. } = self.resources.entry(name.to_owned()).or_default();
+        endpoints.retain(|e| e.stopped.is_none());
+        if endpoints.iter().any(|e| e.socket == endpoint.socket) {
+            return Err(AlreadyConnected(endpoint.socket));
+        }
+        endpoints.push(endpoint);
+        Ok(())
     }
 
-    /// Records a complete device list. Returns `false` if this registration is not the current one. Of two devices with
-    /// one id the last one counts.
+    /// Records a complete device list. Returns `false` if the plugin of this registration is not connected. Of several
+    /// plugins the list that came last counts, and of two devices with one id the last one.
     pub(crate) fn list(&mut self, name: &str, generation: u64, devices: Vec<ListedDevice>) -> bool {
         let Some(resource) = self.resources.get_mut(name) else {
             return false;
         };
-        if !resource.is_current(generation) {
+        if resource.connected(generation).is_none() {
             return false;
         }
         let devices = devices.into_iter().map(|d| (d.id.clone(), device(&d)));
@@ -203,7 +223,8 @@ impl<C> Inventory<C> {
         true
     }
 
-    /// Records the end of a registration's stream. Returns `false` if another registration has replaced it.
+    /// Records the end of a registration's stream. The devices are unhealthy when it was the last one of the resource.
+    /// Returns `false` if its plugin is not connected.
     pub(crate) fn disconnect(
         &mut self,
         name: &str,
@@ -212,8 +233,12 @@ impl<C> Inventory<C> {
         reason: &str,
     ) -> bool {
         match self.resources.get_mut(name) {
-            Some(resource) if resource.is_current(generation) => {
-                resource.stop(now, reason);
+            Some(resource) if resource.connected(generation).is_some() => {
+                if resource.endpoints.len() == 1 {
+                    resource.stop(now, reason);
+                } else {
+                    resource.endpoints.retain(|e| e.generation != generation);
+                }
                 true
             }
             Some(_) | None => false,
@@ -225,9 +250,9 @@ impl<C> Inventory<C> {
     pub(crate) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<String> {
         let mut expired = Vec::new();
         for (name, resource) in &mut self.resources {
-            let stopped = resource.endpoint.as_ref().and_then(|e| e.stopped.as_ref());
+            let stopped = resource.endpoint().and_then(|e| e.stopped.as_ref());
             if stopped.is_some_and(|stopped| now >= stopped.at + grace) {
-                resource.endpoint = None;
+                resource.endpoints.clear();
                 resource.is_listed = false;
                 expired.push(name.clone());
             }
@@ -238,7 +263,7 @@ impl<C> Inventory<C> {
 
     /// Returns the uptime at which [`Self::expire`] next drops a resource.
     pub(crate) fn next_expiry(&self, grace: Duration) -> Option<Duration> {
-        let endpoints = self.resources.values().filter_map(|r| r.endpoint.as_ref());
+        let endpoints = self.resources.values().filter_map(Resource::endpoint);
         let stopped = endpoints.filter_map(|e| e.stopped.as_ref());
         stopped.map(|stopped| stopped.at + grace).min()
     }
@@ -290,7 +315,7 @@ impl<C> Inventory<C> {
     pub(crate) fn restore_resource(&mut self, name: &str, now: Duration) {
         let resource = self.resources.entry(name.to_owned()).or_default();
         resource.is_listed = true;
-        resource.endpoint = Some(Endpoint {
+        resource.endpoints = vec![Endpoint {
             socket: PathBuf::new(),
             generation: 0,
             client: None,
@@ -299,7 +324,7 @@ impl<C> Inventory<C> {
                 at: now,
                 reason: "not registered since the kubelet started".to_owned(),
             }),
-        });
+        }];
     }
 
     /// Frees the devices of Pods that are not active. Returns whether there were any.
@@ -336,7 +361,7 @@ impl<C> Inventory<C> {
 
     fn forget_empty(&mut self) {
         self.resources
-            .retain(|_, r| r.is_listed || r.endpoint.is_some() || !r.holders.is_empty());
+            .retain(|_, r| r.is_listed || !r.endpoints.is_empty() || !r.holders.is_empty());
     }
 }
 

@@ -119,13 +119,12 @@ impl DeviceManager {
             options: Some(options),
             stopped: None,
         };
-        let mut replaced = None;
-        self.shared.inventory.send_modify(|inventory| {
-            replaced = inventory.connect(&info.name, endpoint);
+        let mut connected = Ok(());
+        self.shared.inventory.send_if_modified(|inventory| {
+            connected = inventory.connect(&info.name, endpoint);
+            connected.is_ok()
         });
-        if let Some(replaced) = replaced {
-            replaced.stop.cancel();
-        }
+        connected.map_err(|e| e.to_string())?;
         info!(resource = %info.name, "device plugin registered");
         let stream = Stream {
             resource: info.name,
@@ -136,18 +135,18 @@ impl DeviceManager {
         queued.map_err(|_| "the kubelet is stopping".to_owned())
     }
 
-    /// Follows one plugin until its stream ends or another registration replaces it.
+    /// Follows one plugin until its stream ends or it is deregistered.
     async fn follow(self, mut stream: Stream) {
         let stop = stream.plugin.stop.clone();
         let ended = tokio::select! {
-            () = stop.cancelled() => "replaced".to_owned(),
+            () = stop.cancelled() => return,
             ended = self.receive_lists(&mut stream) => ended,
         };
         let now = self.uptime();
-        let was_current = self.shared.inventory.send_if_modified(|inventory| {
+        let was_connected = self.shared.inventory.send_if_modified(|inventory| {
             inventory.disconnect(&stream.resource, stream.generation, now, &ended)
         });
-        if was_current {
+        if was_connected {
             warn!(resource = %stream.resource, reason = %ended, "device plugin disconnected");
         }
     }
@@ -266,10 +265,9 @@ impl PluginHandler for DeviceManager {
     fn deregister(&self, plugin: &PluginInfo) {
         let now = self.uptime();
         self.shared.inventory.send_if_modified(|inventory| {
-            let client = inventory.resource(&plugin.name);
-            let endpoint = client.and_then(|resource| resource.endpoint());
-            let current = endpoint.filter(|endpoint| endpoint.generation == plugin.generation);
-            if let Some(client) = current.and_then(|endpoint| endpoint.client.as_ref()) {
+            let resource = inventory.resource(&plugin.name);
+            let endpoint = resource.and_then(|resource| resource.connected(plugin.generation));
+            if let Some(client) = endpoint.and_then(|endpoint| endpoint.client.as_ref()) {
                 client.stop.cancel();
             }
             inventory.disconnect(&plugin.name, plugin.generation, now, "deregistered")
@@ -278,7 +276,7 @@ impl PluginHandler for DeviceManager {
 
     fn is_registered(&self, plugin: &PluginInfo) -> bool {
         let inventory = self.inventory();
-        let endpoint = inventory.resource(&plugin.name).and_then(|r| r.endpoint());
-        endpoint.is_some_and(|e| e.generation == plugin.generation && e.stopped.is_none())
+        let resource = inventory.resource(&plugin.name);
+        resource.is_some_and(|resource| resource.connected(plugin.generation).is_some())
     }
 }

@@ -7,8 +7,8 @@
 //! The inventory is in one `watch` channel, and every change is one call of one of its pure functions.
 //!
 //! It differs from the Go kubelet on purpose in these points:
-//! - A registration that replaces another one closes the old stream, and the end of the old stream does not affect it.
 //! - A registration that fails does not affect an older one.
+//! - When one of several plugins goes, the newest of the others answers, not any of them.
 //! - Calls to plugins have time limits.
 //! - Of devices that serve equally well, the first by id is chosen, not a random one.
 //! - Containers in the checkpoint wait for their plugin after a restart.

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn endpoint(generation: u64, prefers: bool) -> Endpoint<u64> {
     Endpoint {
-        socket: "cam.sock".into(),
+        socket: format!("cam-{generation}.sock").into(),
         generation,
         client: Some(generation),
         options: Some(DevicePluginOptions {
@@ -35,7 +35,7 @@ fn device(id: &str, healthy: bool) -> Device {
 
 fn cam(healthy: &[&str], unhealthy: &[&str]) -> Inventory<u64> {
     let mut inventory = Inventory::default();
-    inventory.connect(CAM, endpoint(1, false));
+    inventory.connect(CAM, endpoint(1, false)).unwrap();
     let listed = healthy.iter().map(|id| device(id, true));
     let listed = listed.chain(unhealthy.iter().map(|id| device(id, false)));
     inventory.list(CAM, 1, listed.collect());
@@ -80,7 +80,7 @@ fn counts(inventory: &Inventory<u64>) -> Option<(usize, usize)> {
 #[test]
 fn a_resource_counts_from_its_first_list_until_its_grace_is_over() {
     let mut inventory = Inventory::default();
-    inventory.connect(CAM, endpoint(1, false));
+    inventory.connect(CAM, endpoint(1, false)).unwrap();
     assert_eq!(counts(&inventory), None);
     inventory.list(CAM, 1, vec![device("a", true), device("b", false)]);
     assert_eq!(counts(&inventory), Some((2, 1)));
@@ -96,19 +96,63 @@ fn a_resource_counts_from_its_first_list_until_its_grace_is_over() {
 #[test]
 fn a_stream_that_ends_before_its_first_list_leaves_zero_of_zero() {
     let mut inventory = Inventory::default();
-    inventory.connect(CAM, endpoint(1, false));
+    inventory.connect(CAM, endpoint(1, false)).unwrap();
     inventory.disconnect(CAM, 1, SECOND, "EOF");
     assert_eq!(counts(&inventory), Some((0, 0)));
 }
 
+/// Returns the generations of the plugins that are connected, the one that answers last.
+fn connected(inventory: &Inventory<u64>) -> Vec<u64> {
+    let endpoints = inventory.resource(CAM).unwrap().endpoints().iter();
+    endpoints.filter_map(|endpoint| endpoint.client).collect()
+}
+
 #[test]
-fn nothing_of_a_replaced_registration_counts_any_more() {
+fn the_newest_of_several_plugins_answers_and_the_list_that_came_last_counts() {
     let mut inventory = cam(&["a"], &[]);
-    assert_eq!(inventory.connect(CAM, endpoint(2, false)), Some(1));
+    inventory.connect(CAM, endpoint(2, false)).unwrap();
+    assert_eq!(connected(&inventory), [1, 2]);
     assert_eq!(counts(&inventory), Some((1, 1)));
-    assert!(!inventory.list(CAM, 1, vec![]));
-    assert!(!inventory.disconnect(CAM, 1, SECOND, "EOF"));
-    assert_eq!(counts(&inventory), Some((1, 1)));
+    assert!(inventory.list(CAM, 2, vec![device("a", true), device("b", true)]));
+    assert_eq!(counts(&inventory), Some((2, 2)));
+    assert!(inventory.list(CAM, 1, vec![device("a", false)]));
+    assert_eq!(counts(&inventory), Some((1, 0)));
+}
+
+#[test]
+fn devices_stay_healthy_until_the_last_of_several_plugins_has_gone() {
+    for (first, second) in [(1, 2), (2, 1)] {
+        let mut inventory = cam(&["a"], &[]);
+        inventory.connect(CAM, endpoint(2, false)).unwrap();
+        assert!(inventory.disconnect(CAM, first, SECOND, "EOF"));
+        assert_eq!(connected(&inventory), [second]);
+        assert_eq!(counts(&inventory), Some((1, 1)));
+        assert!(!inventory.list(CAM, first, vec![]), "it has gone");
+        assert!(!inventory.disconnect(CAM, first, SECOND, "EOF"));
+        assert_eq!(inventory.next_expiry(SECOND), None);
+
+        assert!(inventory.disconnect(CAM, second, SECOND, "EOF"));
+        assert_eq!(connected(&inventory), [0; 0]);
+        assert_eq!(counts(&inventory), Some((1, 0)));
+        assert_eq!(inventory.next_expiry(SECOND), Some(SECOND * 2));
+    }
+}
+
+#[test]
+fn a_socket_is_refused_while_its_plugin_is_connected_and_not_afterwards() {
+    let mut inventory = cam(&["a"], &[]);
+    let same = || Endpoint {
+        socket: endpoint(1, false).socket,
+        ..endpoint(2, false)
+    };
+    let refusal = inventory.connect(CAM, same()).unwrap_err().to_string();
+    assert_eq!(refusal, "device plugin already connected: cam-1.sock");
+    assert_eq!(connected(&inventory), [1]);
+    inventory.connect("akri.sh/mic", same()).unwrap();
+
+    inventory.disconnect(CAM, 1, SECOND, "EOF");
+    inventory.connect(CAM, same()).unwrap();
+    assert_eq!(connected(&inventory), [2]);
 }
 
 #[test]
@@ -116,7 +160,7 @@ fn a_registration_within_the_grace_is_live_at_once() {
     let mut inventory = cam(&["a"], &[]);
     inventory.hold(CAM, &holder("p"), &ids(&["a"]));
     inventory.disconnect(CAM, 1, SECOND, "EOF");
-    inventory.connect(CAM, endpoint(2, false));
+    inventory.connect(CAM, endpoint(2, false)).unwrap();
     inventory.list(CAM, 2, vec![device("a", true)]);
     assert_eq!(counts(&inventory), Some((1, 1)));
     assert_eq!(inventory.next_expiry(SECOND), None);
@@ -142,7 +186,7 @@ fn what_is_held_keeps_its_health_beyond_the_grace_and_counts_no_more() {
     assert!(!inventory.is_reported_healthy(CAM, "a"));
     assert_eq!(counts(&inventory), None);
     // The plugin is back and has not listed its devices yet.
-    inventory.connect(CAM, endpoint(2, false));
+    inventory.connect(CAM, endpoint(2, false)).unwrap();
     let count = inventory.resource(CAM).unwrap().count();
     assert_eq!((count.capacity, count.allocatable), (0, 0));
     // They do not count either if the plugin stops before its first list.
@@ -219,7 +263,7 @@ fn what_the_container_has_already_needs_no_call() {
 #[test]
 fn preferences_fill_what_reuse_leaves_and_the_rest_goes_by_id() {
     let mut inventory = cam(&["a", "b", "c", "d"], &["x"]);
-    inventory.connect(CAM, endpoint(2, true));
+    inventory.connect(CAM, endpoint(2, true)).unwrap();
     inventory.hold(CAM, &holder("init"), &ids(&["b"]));
     let reuse = Reuse {
         from: vec![holder("init")],
@@ -270,7 +314,10 @@ enum Step {
         answered: bool,
     },
     End(u8),
-    Die,
+    /// The oldest plugin that is connected, or the newest.
+    Die {
+        oldest: bool,
+    },
     Register,
 }
 
@@ -281,7 +328,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..5u8, 0..4usize, any::<bool>())
             .prop_map(|(pod, quantity, answered)| Step::Ask { pod, quantity, answered }),
         2 => (0..5u8).prop_map(Step::End),
-        1 => Just(Step::Die),
+        2 => any::<bool>().prop_map(|oldest| Step::Die { oldest }),
         1 => Just(Step::Register),
     ]
 }
@@ -298,8 +345,8 @@ proptest! {
                     let all: Vec<_> = healthy.iter().map(|id| device(id, true)).chain(other).collect();
                     let listed = (all.len(), healthy.len());
                     inventory.list(CAM, generation, all);
-                    let alive = inventory.resource(CAM).and_then(|r| r.endpoint()).is_some_and(|e| e.stopped.is_none());
-                    prop_assert!(!alive || counts(&inventory) == Some(listed));
+                    let lives = connected(&inventory).contains(&generation);
+                    prop_assert!(!lives || counts(&inventory) == Some(listed));
                 }
                 Step::Ask { pod, quantity, answered } => {
                     let holder = holder(&pod.to_string());
@@ -320,13 +367,16 @@ proptest! {
                 Step::End(pod) => {
                     inventory.retain_pods(|uid| uid != pod.to_string());
                 }
-                Step::Die => {
-                    inventory.disconnect(CAM, generation, SECOND, "EOF");
-                    prop_assert_eq!(counts(&inventory).map(|c| c.1), Some(0));
+                Step::Die { oldest } => {
+                    let (before, plugins) = (counts(&inventory), connected(&inventory));
+                    let dies = if oldest { plugins.first() } else { plugins.last() };
+                    prop_assert_eq!(dies.is_some_and(|dies| inventory.disconnect(CAM, *dies, SECOND, "EOF")), dies.is_some());
+                    let left = if plugins.len() > 1 { before } else { before.map(|(capacity, _)| (capacity, 0)) };
+                    prop_assert_eq!(counts(&inventory), left);
                 }
                 Step::Register => {
                     generation += 1;
-                    inventory.connect(CAM, endpoint(generation, false));
+                    inventory.connect(CAM, endpoint(generation, false)).unwrap();
                 }
             }
             let resource = inventory.resource(CAM).unwrap();

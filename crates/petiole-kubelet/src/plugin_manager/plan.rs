@@ -13,7 +13,7 @@ pub(crate) struct Key {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A call of the Registration service. A plugin that registers again replaces its registration without a gap.
+    /// A call of the Registration service. A socket that registers again is refused while its plugin is connected.
     Service,
     /// A socket in `plugins_registry`. A socket that was created again is another plugin.
     Folder,

@@ -23,7 +23,7 @@ pub(crate) trait PluginHandler: Send + Sync {
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String>;
     fn register(&self, plugin: PluginInfo) -> BoxFuture<'static, Result<(), String>>;
     fn deregister(&self, plugin: &PluginInfo);
-    /// Returns whether this registration is still valid. It is not after the plugin has died or was replaced.
+    /// Returns whether this registration is still valid. It is not after the plugin has died.
     fn is_registered(&self, plugin: &PluginInfo) -> bool;
 }
 

@@ -78,6 +78,8 @@ reasons! {
     OtherHost,
     /// A Pod that is no broker was evicted, because its device is gone.
     PodEvicted,
+    /// A Pod that the kubelet refused was deleted.
+    RefusedPodDeleted,
     ResourcePrefix,
     ResourceTaken,
     ServiceNameTaken,

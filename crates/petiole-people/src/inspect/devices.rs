@@ -12,7 +12,7 @@ use petiole_model::{
         instance::{Instance, InstanceStatus, is_seen},
         names::{self, INSTANCE_LABEL},
     },
-    model::{address::address, instance_name::InstanceKey},
+    model::{address::address, instance_name::InstanceKey, limits::cut},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
@@ -23,6 +23,8 @@ const NAMES: &[&str] = &[
     "UDEV_DEVNODE",
     "DEBUG_ECHO_DESCRIPTION",
 ];
+/// The most bytes of a message. Its condition has all of it.
+const MESSAGE_MAX: usize = 500;
 
 /// A device, as `petiole devices -o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,6 +49,12 @@ pub struct Device {
     /// Why somebody should look at it: its health, or else the problem of its brokers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The problem in a sentence, as its condition has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The time of the last change of that condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     #[serde(skip)]
     pub age: Option<Duration>,
 }
@@ -99,7 +107,15 @@ fn device(
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
     let health = health(instance);
-    let problem = problem(instance, &health);
+    let cause = match health == Device::HEALTHY {
+        true => condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true()),
+        false => trouble(instance),
+    };
+    let problem = match health == Device::HEALTHY {
+        true => cause.map(|condition| condition.reason.clone()),
+        false => Some(health.clone()),
+    };
+    let message = cause.map(|condition| cut(condition.message.clone(), MESSAGE_MAX));
     Device {
         namespace: key.namespace.clone(),
         instance: key.name.clone().into(),
@@ -113,6 +129,8 @@ fn device(
         used: slots::used(snapshot, key, instance),
         brokers,
         problem,
+        message: message.filter(|message| !message.is_empty()),
+        since: cause.and_then(|condition| condition.last_transition_time.parse().ok()),
         age: age.map(|age| Duration::try_from(age).unwrap_or_default()),
     }
 }
@@ -142,14 +160,11 @@ pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
 
 /// Returns `Healthy`, or what is wrong: the reason of the condition, or the nodes that do not see the device.
 fn health(instance: &Instance) -> String {
-    let of_type = |type_| condition(instance, type_);
-    if let Some(condition) = of_type(ConditionType::Available).filter(|c| !c.is_true()) {
-        return condition.reason.clone();
-    }
-    for trouble in [ConditionType::IdentityChanged, ConditionType::Flapping] {
-        if of_type(trouble).is_some_and(Condition::is_true) {
-            return trouble.as_str().to_owned();
-        }
+    if let Some(trouble) = trouble(instance) {
+        return match trouble.is_true() {
+            true => trouble.type_.clone(),
+            false => trouble.reason.clone(),
+        };
     }
     let nodes = nodes(instance);
     let unseen = nodes.iter().filter(|node| !node.healthy);
@@ -160,13 +175,15 @@ fn health(instance: &Instance) -> String {
     }
 }
 
-/// Returns what is wrong with the device in a word, or else with its brokers.
-fn problem(instance: &Instance, health: &str) -> Option<String> {
-    let brokers = condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true());
-    match health == Device::HEALTHY {
-        true => brokers.map(|condition| condition.reason.clone()),
-        false => Some(health.to_owned()),
-    }
+/// Returns the condition that says what is wrong with the device itself.
+fn trouble(instance: &Instance) -> Option<&Condition> {
+    let available = condition(instance, ConditionType::Available);
+    let troubles = [ConditionType::IdentityChanged, ConditionType::Flapping];
+    let mut troubles = troubles
+        .into_iter()
+        .filter_map(|type_| condition(instance, type_));
+    let unavailable = available.filter(|condition| !condition.is_true());
+    unavailable.or_else(|| troubles.find(|condition| condition.is_true()))
 }
 
 fn condition(instance: &Instance, type_: ConditionType) -> Option<&Condition> {
@@ -201,6 +218,8 @@ impl Device {
             used: vec![],
             brokers: None,
             problem: Some("Deleted".to_owned()),
+            message: None,
+            since: None,
             age: None,
         }
     }

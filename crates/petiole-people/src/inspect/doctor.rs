@@ -4,7 +4,7 @@ mod line;
 mod objects;
 
 use super::{
-    follow::UNWATCHED_PAUSE,
+    follow::PAUSE_MAX,
     nodes::is_node_ready,
     pods::{image_of, is_ready, label, node_of},
     snapshot::{Snapshot, VERSION},
@@ -176,7 +176,7 @@ fn rights(facts: &Facts) -> Vec<Check> {
             Granted::Whole => return None,
             Granted::In(namespace) => format!("you may {verb} {resource} in the namespace {namespace} only, to which `petiole {command}` is limited"),
             // The commands that watch look from time to time instead.
-            Granted::Nothing if *verb == "watch" => format!("you may not {verb} {resource}{place}, so `petiole {command}` looks every {} s", UNWATCHED_PAUSE.as_secs()),
+            Granted::Nothing if *verb == "watch" => format!("you may not {verb} {resource}{place}, so `petiole {command}` looks every {} s", PAUSE_MAX.as_secs()),
             Granted::Nothing => format!("you may not {verb} {resource}{place}, which `petiole {command}` needs"),
         };
         Some(check(Level::Warn, format!("{text}: ask for the right, or name another --context")))

@@ -21,6 +21,7 @@ pub(super) const FILES: &[File] = &[
     script("/dom.js", include_str!("page/dom.js")),
     script("/layout.js", include_str!("page/layout.js")),
     script("/list.js", include_str!("page/list.js")),
+    script("/live.js", include_str!("page/live.js")),
     script("/map.js", include_str!("page/map.js")),
     script("/model.js", include_str!("page/model.js")),
     script("/page.js", include_str!("page/page.js")),

@@ -70,6 +70,10 @@ pub(super) struct Shown<'a> {
     place: &'a str,
     hint: &'a str,
     summary: String,
+    /// True once there was a look that succeeded.
+    known: bool,
+    /// True if the last look failed. An error without it says what could not be read.
+    stale: bool,
     problems: usize,
     error: Option<&'a str>,
     /// Those with a problem first.
@@ -103,6 +107,7 @@ pub(super) struct State {
     configurations: Vec<NotReady>,
     /// The error of the last look; the devices are those of the look before.
     pub(super) error: Option<String>,
+    is_stale: bool,
     pub(super) changes: Vec<Change>,
     pub(super) filter: Filter,
     /// True while the user types the words of a search.
@@ -121,6 +126,7 @@ impl State {
             looked_at: Timestamp::UNIX_EPOCH,
             configurations: vec![],
             error: None,
+            is_stale: false,
             changes: vec![],
             filter: Filter::default(),
             is_typing: false,
@@ -131,8 +137,15 @@ impl State {
     /// Takes in the result of a look.
     pub(super) fn take(&mut self, look: Result<&Snapshot, &anyhow::Error>, now: Timestamp) {
         self.now = now;
+        self.is_stale = look.is_err();
         match look {
-            Err(e) => self.error = Some(format!("{e:#}")),
+            Err(e) => {
+                let at = self.looked_at.strftime("%H:%M:%S");
+                self.error = Some(match self.has_looked() {
+                    true => format!("{e:#}. The devices are those of {at} UTC."),
+                    false => format!("{e:#}"),
+                });
+            }
             Ok(snapshot) => {
                 self.error = snapshot.unread.first().cloned();
                 let mut after = devices(snapshot, now);
@@ -230,6 +243,8 @@ impl State {
             place: &self.place,
             hint: &self.hint,
             summary: self.summary(),
+            known: self.has_looked(),
+            stale: self.is_stale,
             problems: self.problems(),
             error: self.error.as_deref(),
             devices: self.all(),

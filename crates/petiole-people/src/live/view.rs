@@ -18,7 +18,7 @@ const COLUMNS: [&str; 7] = [
     "NAME", "DEVICE", "HEALTH", "SLOTS", "WHERE", "AGE", "USED BY",
 ];
 const WIDTHS: [u16; 7] = [28, 28, 20, 6, 24, 6, 60];
-const DETAIL_LINES: u16 = 6;
+const DETAIL_LINES: u16 = 7;
 const CHANGE_LINES: u16 = 8;
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -130,6 +130,10 @@ fn details(device: &Device) -> Vec<Line<'static>> {
         true => "none".to_owned(),
         false => texts.join(", "),
     };
+    let said = match &device.message {
+        Some(message) => format!("{}: {message}", state_of(device)),
+        None => state_of(device).to_owned(),
+    };
     let health = match device.problem {
         Some(_) => Color::Red,
         None => Color::Green,
@@ -144,7 +148,7 @@ fn details(device: &Device) -> Vec<Line<'static>> {
         line("Configuration", device.configuration.clone(), Color::Reset),
         line("Resource", device.resource.clone(), Color::Reset),
         line("Address", address, Color::Reset),
-        line("Health", state_of(device).to_owned(), health),
+        line("Health", said, health),
         line("Nodes", listed(nodes.collect()), Color::Reset),
         line("Slots in use", listed(used.collect()), Color::Reset),
     ]

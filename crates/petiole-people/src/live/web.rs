@@ -17,7 +17,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{
         IntoResponse, Response,
-        sse::{Event, Sse},
+        sse::{Event, KeepAlive, Sse},
     },
     routing::get,
 };
@@ -37,6 +37,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The time limit of a connection. A browser connects again by itself.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The interval at which a browser is told that the server is there: it notices by itself no connection that was cut.
+/// `page/live.js` waits for three of them.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of questions about single devices that are answered at once. A further one waits.
 const QUESTIONS_AT_ONCE: usize = 2;
@@ -197,12 +201,14 @@ async fn device(
     }
 }
 
-/// Returns the present state and each later one.
+/// Returns the present state and each later one, and between them that the server is there.
 async fn events(
     Shared(latest): Shared<Latest>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let states = WatchStream::new(latest);
-    Sse::new(states.map(|text| Ok(Event::default().data(&*text))))
+    let alive = Event::default().event("alive").data("yes");
+    let alive = KeepAlive::new().interval(ALIVE_INTERVAL).event(alive);
+    Sse::new(states.map(|text| Ok(Event::default().data(&*text)))).keep_alive(alive)
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Tests device plugins with our kubelet, over real sockets: registration, lists, health, the end of plugins, and the
 //! values that containers get.
 #![allow(clippy::unwrap_used, reason = "a test")]
+mod multiple;
 mod pods;
 mod registration;
 
-use crate::support::fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually};
-use petiole_kubelet::client::PluginState;
+use crate::support::{
+    fake_plugin::{Answer, FakePlugin, Node, Options, devices, eventually},
+    raw_plugin::{Behaviour, RawPlugin},
+};
+use petiole_kubelet::client::{PluginState, PluginView};
 use petiole_kubelet_api::{
     pod_resources::{
         AllocatableResourcesRequest, GetPodResourcesRequest, ListPodResourcesRequest,

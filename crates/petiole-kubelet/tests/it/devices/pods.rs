@@ -155,6 +155,11 @@ async fn a_plugin_can_refuse_the_start_of_a_container() {
     });
     node.until_pod("p", "/containerStatuses/0/state/waiting", waiting)
         .await;
+    let health = "/containerStatuses/0/allocatedResourcesStatus/0/resources/0/health";
+    node.until_pod("p", health, json!("Healthy")).await;
+    plugin.list(devices(&[], &["a"]));
+    node.until_pod("p", health, json!("Unhealthy")).await;
+    plugin.list(devices(&["a"], &[]));
     plugin.refuse_start(None);
     node.until_log("p", "c", "cam=a").await;
 }

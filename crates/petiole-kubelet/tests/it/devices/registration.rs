@@ -1,4 +1,4 @@
-//! Tests of plugins that register, replace each other, stop, and return after the kubelet has restarted.
+//! Tests of plugins that register, stop, and return after the kubelet has restarted.
 use super::*;
 
 #[tokio::test]
@@ -48,30 +48,6 @@ async fn capacity_follows_lists_health_and_the_end_of_a_plugin() {
 }
 
 #[tokio::test]
-async fn a_registration_that_replaces_another_outlives_its_end() {
-    let node = Node::start().await;
-    let old = FakePlugin::serve(&node, CAM, "old.sock", &["a"]);
-    old.register(&node).await.unwrap();
-    node.until_counts(CAM, Some("1/1")).await;
-    let new = FakePlugin::serve(&node, CAM, "new.sock", &["a", "b"]);
-    new.register(&node).await.unwrap();
-    node.until_counts(CAM, Some("2/2")).await;
-
-    old.list(devices(&["a", "b", "c"], &[]));
-    old.die().await;
-    new.list(devices(&["b"], &["a"]));
-    node.until_counts(CAM, Some("2/1")).await;
-    let plugins = node.client.plugins().await.unwrap();
-    assert_eq!(plugins[0].state, PluginState::Connected);
-    assert!(plugins[0].endpoint.ends_with("new.sock"));
-
-    // The same socket registers again: there is no gap, and one more stream.
-    new.register(&node).await.unwrap();
-    eventually("a second stream", async || new.calls().list_and_watch == 2).await;
-    node.until_counts(CAM, Some("2/1")).await;
-}
-
-#[tokio::test]
 async fn a_plugin_that_hangs_does_not_disturb_the_others() {
     let node = Node::start().await;
     let cam = FakePlugin::start(&node, CAM, &["a"]).await;
@@ -118,6 +94,24 @@ async fn a_restarted_kubelet_keeps_allocations_and_waits_for_its_plugins() {
     let calls = plugin.calls();
     assert_eq!(calls.pre_start, [["a"]]);
     assert!(calls.allocate.is_empty(), "the first answer is replayed");
+    assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
+}
+
+#[tokio::test]
+async fn a_pod_that_goes_while_the_kubelet_is_down_holds_nothing() {
+    let mut node = Node::start().await;
+    let plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    node.until_counts(CAM, Some("1/1")).await;
+    node.manifest("p", &asking(&format!("{CAM}: 1")));
+    node.until_log("p", "c", "cam=a").await;
+    node.stop().await;
+    plugin.die().await;
+    node.remove_manifest("p");
+
+    node.restart_stopped().await;
+    let _plugin = FakePlugin::start(&node, CAM, &["a"]).await;
+    node.manifest("q", &asking(&format!("{CAM}: 1")));
+    node.until_log("q", "c", "cam=a").await;
     assert_eq!(held(&node).await, pairs(&[(CAM, "a")]));
 }
 

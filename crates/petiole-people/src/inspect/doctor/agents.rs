@@ -27,11 +27,12 @@ pub(super) fn nodes(snapshot: &Snapshot) -> Vec<Check> {
             NodeState::AgentNotReady => (Level::Fail, "its agent is not ready: "),
             NodeState::Silent => (Level::Fail, "its agent runs and has written no NodeDevices: "),
             NodeState::NoAgent => (Level::Warn, "no agent, so it offers no device: see nodeSelector, affinity and tolerations of the agents, and "),
+            NodeState::Cordoned => (Level::Ok, "agent ready; cordoned, so no new Pod gets its devices until "),
             NodeState::Well => (Level::Ok, "agent ready"),
         };
         let next = match state {
             NodeState::Well => "",
-            NodeState::Lost | NodeState::AgentNotReady | NodeState::Silent | NodeState::NoAgent => &nodes[0].1,
+            NodeState::Lost | NodeState::AgentNotReady | NodeState::Silent | NodeState::NoAgent | NodeState::Cordoned => &nodes[0].1,
         };
         check(level, format!("{noun} {}: {text}{next}", listed(&names)))
     });
@@ -45,10 +46,11 @@ enum NodeState {
     AgentNotReady,
     Silent,
     NoAgent,
+    Cordoned,
     Well,
 }
 
-/// Returns the state of a node, and the command that shows why it is so.
+/// Returns the state of a node, and the command that shows why it is so, or that ends it.
 fn node_state(snapshot: &Snapshot, node: &str) -> Option<(NodeState, String)> {
     let object = snapshot.nodes.get(node)?;
     if !is_node_ready(object) {
@@ -72,6 +74,10 @@ fn node_state(snapshot: &Snapshot, node: &str) -> Option<(NodeState, String)> {
             let next = format!("kubectl -n {} logs {}", key.namespace, key.name);
             return Some((NodeState::Silent, next));
         }
+    }
+    let spec = object.spec.as_ref();
+    if spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
+        return Some((NodeState::Cordoned, format!("kubectl uncordon {node}")));
     }
     Some((NodeState::Well, String::new()))
 }

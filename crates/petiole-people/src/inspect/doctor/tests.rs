@@ -110,6 +110,23 @@ fn an_agent_without_a_configuration_for_its_node_needs_no_report() {
 }
 
 #[test]
+fn cordoned_nodes_are_one_line_and_no_fault() {
+    let mut facts = well();
+    for name in ["node-2", "node-3"] {
+        let mut node = node("True");
+        node.spec.get_or_insert_default().unschedulable = Some(true);
+        facts.snapshot.nodes.insert(name.to_owned(), node);
+        (facts.snapshot.pods).extend([own("agent", "i:1", name)]);
+    }
+    assert_eq!(troubles(&facts), []);
+    let said = "nodes node-2, node-3: agent ready; cordoned, so no new Pod gets its devices until kubectl uncordon node-2";
+    assert!(
+        checks(&facts).iter().any(|check| check.text == said),
+        "{facts:?}"
+    );
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn each_fault_is_one_line_that_says_what_to_do() {
     let (warn, fail) = (Level::Warn, Level::Fail);

@@ -1,6 +1,6 @@
 // Draws the page of one device, and that of a Configuration that is not ready.
 import { element, withCode } from "./dom.js";
-import { agoOf, brokersOf, configurationOf, plural, stateOf } from "./model.js";
+import { agoOf, areBrokersBad, brokersOf, configurationOf, nodesOf, plural, stateOf } from "./model.js";
 
 const time = (at) => (at ? `${at.slice(0, 10)} ${at.slice(11, 19)}` : "");
 
@@ -37,17 +37,20 @@ function facts(pairs) {
     element("div", {}, element("dt", {}, name), element("dd", {}, ...[value].flat()))));
 }
 
-function title(back, name, state, isBad) {
+const pill = (text, isBad) => element("span", { class: isBad ? "pill bad" : "pill good" }, text);
+
+function title(back, name, ...pills) {
   return element("div", { class: "top" },
     element("a", { class: "back", href: back, "data-key": "back" }, "← Back"),
-    element("h1", {}, name), element("span", { class: isBad ? "pill bad" : "pill good" }, state));
+    element("h1", {}, name), ...pills);
 }
 
 const notice = (text) => element("p", { class: "none" }, text);
 
 export function devicePage(back, device, details, failure, changes, now) {
   return [
-    title(back, device.device, stateOf(device), Boolean(device.problem)),
+    title(back, device.device, pill(stateOf(device), Boolean(device.problem)),
+      device.brokers && pill(`${brokersOf(device)} brokers ready`, areBrokersBad(device))),
     element("div", { class: "columns" },
       element("div", {}, whyOf(device, details, failure), slotsOf(device), historyOf(details, changes), conditionsOf(details)),
       element("div", {}, factsOf(device, details, now), propertiesOf(details), brokerPodsOf(details), commandsOf(details))),
@@ -58,7 +61,7 @@ function whyOf(device, details, failure) {
   if (failure) return section("Why", notice(failure));
   if (!details) return section("Why", notice("Asking …"));
   const said = details.why;
-  const text = said?.text ?? details.conditions.map((its) => its.message).filter(Boolean).join(" ");
+  const text = said?.text ?? device.message;
   const next = said?.next.length ? [element("h3", {}, "Next"), commands(said.next)] : [];
   const unread = details.unread.map((its) => notice(`(incomplete: ${its})`));
   const isBad = said ? !said.fine : device.problem;
@@ -68,8 +71,8 @@ function whyOf(device, details, failure) {
 
 function factsOf(device, details, now) {
   const only = new URLSearchParams({ configuration: configurationOf(device) });
-  const nodes = device.nodes.flatMap((node) => [
-    element("span", { class: node.healthy ? "node" : "node bad" }, node.healthy ? node.name : `${node.name} does not see it`), " "]);
+  const nodes = nodesOf(device).flatMap((node, n) => [
+    n ? ", " : "", element("span", { class: node.healthy ? "" : "bad" }, node.healthy ? node.name : `${node.name} does not see it`)]);
   const since = details?.created && `${agoOf(Date.parse(details.created), now)} ago, ${time(details.created)} UTC`;
   return section("Device", facts([
     ["Instance", `${device.namespace}/${device.instance}`],
@@ -77,7 +80,6 @@ function factsOf(device, details, now) {
     ["Resource", device.resource],
     ["Address", device.address],
     ["Nodes", nodes.length ? nodes : "none"],
-    ["Brokers", device.brokers && `${brokersOf(device)} ready`],
     ["Found", since],
   ]));
 }
@@ -99,7 +101,8 @@ function brokerPodsOf(details) {
 function propertiesOf(details) {
   const pairs = Object.entries(details?.properties ?? {});
   if (!pairs.length) return "";
-  return section("Properties", table(["Variable", "Value"], pairs));
+  return section("Properties", element("dl", { class: "properties" }, ...pairs.map(([name, value]) =>
+    element("div", {}, element("dt", {}, element("code", {}, name)), element("dd", {}, element("code", {}, value))))));
 }
 
 function conditionsOf(details) {
@@ -129,7 +132,7 @@ export function configurationPage(back, its) {
   const { namespace, configuration } = its;
   const only = new URLSearchParams({ configuration: configurationOf(its) });
   return [
-    title(back, configuration, its.reason, true),
+    title(back, configuration, pill(its.reason, true)),
     element("div", { class: "columns" },
       element("div", {}, section("Why", element("p", { class: "answer bad" }, ...withCode(its.message || its.reason)))),
       element("div", {},
@@ -144,7 +147,7 @@ export function configurationPage(back, its) {
 
 export function gonePage(back, name) {
   return [
-    title(back, name, "Gone", true),
+    title(back, name, pill("Gone", true)),
     section("Why", element("p", { class: "answer bad" }, "It has no problem any more, or its object was deleted.")),
   ];
 }

@@ -9,7 +9,7 @@ const MEDIUM_MAX = 300;
 // The offset of each row, and at the end the height of all.
 export function offsetsOf(rows, heights) {
   const offsets = new Float64Array(rows.length + 1);
-  for (let n = 0; n < rows.length; n += 1) offsets[n + 1] = offsets[n] + heights[rows[n].kind];
+  for (let n = 0; n < rows.length; n += 1) offsets[n + 1] = offsets[n] + heights[rows[n].isTall ? "tall" : rows[n].kind];
   return offsets;
 }
 

@@ -1,15 +1,12 @@
 // Draws the list. Only the rows that can be seen have elements, and those are used again: 5,000 devices cost what 30 do.
-import { element, setClass, setText } from "./dom.js";
+import { element, setClass, setText, withCode } from "./dom.js";
 import { moved, offsetsOf, scrolledTo, visible } from "./layout.js";
-import { brokersOf, COLUMNS, configurationOf, idOf, stateOf, userOf } from "./model.js";
+import { agoOf, areBrokersBad, brokersOf, COLUMN_NAMES, COLUMNS, configurationOf, hrefOf, idOf, nodesOf, shortName, stateOf, userOf } from "./model.js";
 
+// A tall row has a message.
 const HEIGHTS = {
-  wide: { heading: 40, configuration: 64, device: 48 },
-  narrow: { heading: 38, configuration: 96, device: 86 },
-};
-const NAMES = {
-  device: "Device", state: "State", slots: "Slots", used: "Used by", nodes: "Nodes", brokers: "Brokers",
-  address: "Address", configuration: "Configuration",
+  wide: { heading: 40, device: 50, tall: 50 },
+  narrow: { heading: 38, device: 86, tall: 104 },
 };
 const narrow = matchMedia("(max-width: 700px)");
 
@@ -23,7 +20,7 @@ export function makeList({ root, scroller, open, sort }) {
   const head = element("div", { class: "head", role: "row" });
   const space = element("div", { class: "space", role: "rowgroup" });
   const buttons = new Map(COLUMNS.map((column) => {
-    const button = element("button", { type: "button", tabindex: "-1" }, NAMES[column]);
+    const button = element("button", { type: "button" }, COLUMN_NAMES[column]);
     button.addEventListener("click", () => sort(column));
     head.append(element("div", { class: column, role: "columnheader" }, button));
     return [column, button];
@@ -31,11 +28,12 @@ export function makeList({ root, scroller, open, sort }) {
   root.append(head, space);
   for (const [key, value] of Object.entries({ role: "grid", tabindex: "0", "aria-label": "Devices" })) root.setAttribute(key, value);
 
-  const indexOf = (id) => rows.findIndex((row) => row.id === id);
+  const indexOf = (id) => (id ? rows.findIndex((row) => row.id === id) : -1);
   const headHeight = () => (narrow.matches ? 0 : head.offsetHeight);
 
   function show(newRows, view) {
     rows = newRows;
+    head.hidden = !rows.length;
     offsets = offsetsOf(rows, narrow.matches ? HEIGHTS.narrow : HEIGHTS.wide);
     space.style.height = `${offsets[rows.length]}px`;
     root.setAttribute("aria-rowcount", String(rows.length + 1));
@@ -96,7 +94,8 @@ export function makeList({ root, scroller, open, sort }) {
   }
 
   root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // Enter on the head of a column sorts by it.
+    if (event.target !== root || event.ctrlKey || event.metaKey || event.altKey) return;
     const from = indexOf(selected);
     if (event.key === "Enter" && from >= 0) {
       event.preventDefault();
@@ -129,6 +128,13 @@ export function makeList({ root, scroller, open, sort }) {
 
 const cell = (name, ...children) => element("div", { class: name, role: "gridcell" }, ...children);
 
+// The list has one line for a message; the page of the device has all of it.
+function setMessage(its, text) {
+  if (its.title === text) return;
+  its.title = text;
+  its.replaceChildren(...withCode(text));
+}
+
 const MAKERS = {
   heading() {
     const [text, count] = [element("b"), element("span")];
@@ -144,17 +150,17 @@ const MAKERS = {
   },
 
   configuration() {
-    const [name, reason, message] = [element("a", { tabindex: "-1" }), element("b"), element("p")];
-    const root = element("div", { class: "row configuration", role: "row" },
+    const [name, reason, message] = [element("a", { tabindex: "-1" }), element("b"), element("span")];
+    const root = element("div", { class: "row troubled", role: "row" },
       cell("device", element("span", { class: "mark bad", "aria-hidden": "true" }, "!"), name, element("small", {}, "Configuration")),
       cell("state bad", reason), cell("message", message));
     return {
       root,
       fill({ its }) {
-        setText(name, its.configuration);
-        name.href = `#/configuration/${encodeURIComponent(its.namespace)}/${encodeURIComponent(its.configuration)}`;
+        setText(name, shortName(configurationOf(its)));
+        name.href = hrefOf("configuration", its.namespace, its.configuration);
         setText(reason, its.reason);
-        setText(message, its.message);
+        setMessage(message, its.message);
       },
     };
   },
@@ -164,30 +170,39 @@ const MAKERS = {
     const [name, instance] = [element("a", { tabindex: "-1" }), element("small")];
     const cells = Object.fromEntries(COLUMNS.map((column) => [column, cell(column)]));
     const [slots, bar] = [element("span"), element("i", { class: "bar", "aria-hidden": "true" })];
+    const [state, since] = [element("b"), element("small")];
+    const message = element("span");
     cells.device.append(mark, name, instance);
-    cells.slots.append(slots, bar);
-    const root = element("div", { class: "row", role: "row" }, ...Object.values(cells));
+    cells.state.append(state, " ", since);
+    cells.slots.append(slots, " ", bar);
+    const root = element("div", { class: "row", role: "row" }, ...Object.values(cells), cell("message", message));
     return {
       root,
       fill({ device }) {
         setClass(mark, device.problem ? "mark bad" : "mark good");
         setText(mark, device.problem ? "!" : "");
         setText(name, device.device);
-        name.href = `#/device/${encodeURIComponent(device.namespace)}/${encodeURIComponent(device.instance)}`;
-        setText(instance, idOf(device));
-        setText(cells.state, stateOf(device));
+        name.title = device.device;
+        name.href = hrefOf("device", device.namespace, device.instance);
+        setText(instance, shortName(idOf(device)));
+        root.classList.toggle("troubled", Boolean(device.message));
+        setMessage(message, device.message ?? "");
+        setText(state, stateOf(device));
+        cells.state.title = stateOf(device);
+        setText(since, device.problem && device.since ? agoOf(Date.parse(device.since), Date.now()) : "");
         setClass(cells.state, device.problem ? "state bad" : "state good");
         setText(slots, `${device.used.length}/${device.capacity}`);
         bar.style.setProperty("--share", String(device.capacity ? device.used.length / device.capacity : 0));
         const users = device.used.map(userOf);
-        setText(cells.used, users.length > 1 ? `${users[0]} and ${users.length - 1} more` : users[0] ?? "");
+        setText(cells.used, users.map(shortName).join(", "));
+        setClass(cells.used, users.length ? "used" : "used none");
         cells.used.title = users.join("\n");
-        setText(cells.nodes, device.nodes.map((node) => (node.healthy ? node.name : `${node.name} ✕`)).join(", "));
-        cells.nodes.title = device.nodes.map((node) => `${node.name}${node.healthy ? "" : " does not see it"}`).join("\n");
+        setText(cells.nodes, nodesOf(device).map((node) => (node.healthy ? node.name : `${node.name} ✕`)).join(", "));
+        cells.nodes.title = nodesOf(device).map((node) => `${node.name}${node.healthy ? "" : " does not see it"}`).join("\n");
         setText(cells.brokers, brokersOf(device));
-        setClass(cells.brokers, device.brokers && device.brokers.ready < device.brokers.all ? "brokers bad" : "brokers");
+        setClass(cells.brokers, areBrokersBad(device) ? "brokers bad" : "brokers");
         setText(cells.address, device.address ?? "");
-        setText(cells.configuration, configurationOf(device).replace(/^default\//, ""));
+        setText(cells.configuration, shortName(configurationOf(device)));
       },
     };
   },

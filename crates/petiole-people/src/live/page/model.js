@@ -1,7 +1,11 @@
 // Decides what is shown. Pure: it knows no document, and tests/web/model_tests.js tests it.
 
 export const VIEWS = ["list", "map", "changes"];
-export const COLUMNS = ["device", "state", "slots", "used", "nodes", "brokers", "address", "configuration"];
+export const COLUMN_NAMES = {
+  device: "Device", state: "State", slots: "Slots", used: "Used by", nodes: "Nodes", brokers: "Brokers",
+  address: "Address", configuration: "Configuration",
+};
+export const COLUMNS = Object.keys(COLUMN_NAMES);
 // Choices of the filter by state, besides the names of problems.
 export const PROBLEM = "problem";
 export const HEALTHY = "healthy";
@@ -13,10 +17,16 @@ const FILTERS = ["q", "node", "configuration", "state"];
 export const idOf = (device) => `${device.namespace}/${device.instance}`;
 export const configurationOf = (thing) => `${thing.namespace}/${thing.configuration}`;
 export const stateOf = (device) => device.problem ?? device.health;
-export const plural = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+export const hrefOf = (kind, namespace, name) => `#/${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+export const number = (count) => count.toLocaleString("en");
+export const plural = (count, one, several = `${one}s`) => `${number(count)} ${count === 1 ? one : several}`;
+// The namespace `default` goes without saying.
+export const shortName = (name) => name.replace(/^default\//, "");
 
 // A Pod if it is known, otherwise the node that holds the slot.
 export const userOf = (used) => (used.pods.length === 1 ? used.pods[0] : used.node);
+
+export const areBrokersBad = (device) => Boolean(device.brokers) && device.brokers.ready < device.brokers.all;
 
 export function brokersOf(device) {
   return device.brokers ? `${device.brokers.ready}/${device.brokers.all}` : "";
@@ -59,7 +69,7 @@ function textOf(device) {
   if (text === undefined) {
     const names = device.nodes.map((node) => node.name);
     const users = device.used.flatMap((used) => [used.node, ...used.pods]);
-    const all = [device.device, idOf(device), device.configuration, device.address, stateOf(device), device.resource, ...names, ...users];
+    const all = [device.device, idOf(device), device.configuration, device.address, stateOf(device), device.message, device.resource, ...names, ...users];
     text = all.join("\n").toLowerCase();
     texts.set(device, text);
   }
@@ -106,7 +116,7 @@ const KEYS = {
   state: (device) => stateOf(device),
   slots: (device) => device.used.length / (device.capacity || 1),
   used: (device) => device.used.map(userOf).join(),
-  nodes: (device) => comparable(device.nodes.map((node) => node.name).join()),
+  nodes: (device) => nodesOf(device).map((node) => comparable(node.name)).join(),
   brokers: (device) => (device.brokers ? device.brokers.ready / device.brokers.all : 2),
   address: (device) => comparable(device.address ?? ""),
   configuration: (device) => comparable(configurationOf(device)),
@@ -135,8 +145,8 @@ export function rowsOf(state, view) {
     if (bad.length) counts.push(plural(bad.length, "device"));
     rows.push({ kind: "heading", id: "bad", text: "Problems", count: counts.join(", "), isBad: true });
   }
-  for (const its of configurations) rows.push({ kind: "configuration", id: `configuration/${configurationOf(its)}`, its });
-  for (const device of bad) rows.push({ kind: "device", id: idOf(device), device });
+  for (const its of configurations) rows.push({ kind: "configuration", id: `configuration/${configurationOf(its)}`, its, isTall: true });
+  for (const device of bad) rows.push({ kind: "device", id: idOf(device), device, isTall: Boolean(device.message) });
   if (good.length && rows.length) rows.push({ kind: "heading", id: "good", text: "No problem", count: plural(good.length, "device") });
   for (const device of good) rows.push({ kind: "device", id: idOf(device), device });
   return rows;
@@ -174,6 +184,12 @@ export function numbersOf(state) {
   };
 }
 
+// The nodes in the order of their numbers.
+export function nodesOf(device) {
+  const key = (node) => comparable(node.name);
+  return [...device.nodes].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+}
+
 // The devices by Configuration, and within it by the nodes that have them. Groups with a problem come first, and a
 // Configuration that is not ready is a group, also without a device.
 export function groupsOf(devices, configurations) {
@@ -187,7 +203,7 @@ export function groupsOf(devices, configurations) {
     const group = groupOf(configurationOf(device));
     group.count += 1;
     if (device.problem) group.problems += 1;
-    const place = device.nodes.map((node) => node.name).join(", ");
+    const place = nodesOf(device).map((node) => node.name).join(", ");
     if (!group.places.has(place)) group.places.set(place, []);
     group.places.get(place).push(device);
   }
@@ -207,11 +223,11 @@ export function shortPlace(name) {
   return nodes.length > 3 ? `${nodes.slice(0, 2).join(", ")} and ${nodes.length - 2} more` : name;
 }
 
-// How long ago, in one unit or two.
+// How long ago, in one unit.
 export function agoOf(from, to) {
   const seconds = Math.max(0, Math.round((to - from) / 1000));
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h`;
   return plural(Math.floor(seconds / 86400), "day");
 }

@@ -2,22 +2,29 @@
 import { configurationPage, devicePage, gonePage } from "./device.js";
 import { byId, element, setText, withCode } from "./dom.js";
 import { makeList } from "./list.js";
+import { connect } from "./live.js";
 import { makeMap } from "./map.js";
-import { addressOf, choicesOf, chosen, chosenConfigurations, FREE, hasWords, HEALTHY, idOf, IN_USE, numbersOf, plural, PROBLEM, readAddress, rowsOf, stateOf, VIEWS, words } from "./model.js";
+import {
+  addressOf, choicesOf, chosen, chosenConfigurations, COLUMN_NAMES, FREE, hasWords, HEALTHY, idOf, IN_USE, nodesOf, number, numbersOf, plural,
+  PROBLEM, readAddress, rowsOf, stateOf, VIEWS, words,
+} from "./model.js";
 
-// A browser that connects again within this time has lost nothing.
-const SILENCE = 3000;
 // A device's page is asked for again when the device changed, and else from time to time.
 const ASK_SOONEST = 3000;
 const ASK_LATEST = 15000;
+// How long a problem lasts is written again after this time.
+const AGES = 20000;
 const THEMES = ["light dark", "light", "dark"];
+const REVERSE = "reverse";
 
 let state;
 let view = readAddress(location.hash);
 let last = { ...view, page: "list", names: [] };
 let asked = { id: "", details: undefined, failure: "", at: 0, of: "" };
 let isPlanned = false;
-let silence;
+let pointed = "";
+// Since when the server does not answer.
+let lostAt;
 
 const main = byId("main");
 const list = makeList({ root: byId("list"), scroller: main, open: openRow, sort: sortBy });
@@ -39,10 +46,11 @@ function draw() {
   if (!state) return;
   drawNumbers();
   drawFilters();
+  drawError();
   setText(byId("place"), state.place);
-  const [change] = state.changes;
-  if (view.page !== "map") setText(byId("latest"), change ? `${change.at.slice(11, 19)} ${change.text}` : "");
+  drawLatest();
   const rows = rowsOf(state, view);
+  drawFound(rows);
   drawEmpty(rows.length);
   if (view.page === "list") list.show(rows, view);
   if (view.page === "map") map.show(chosen(state.devices, view), chosenConfigurations(state.configurations, view));
@@ -52,6 +60,7 @@ function draw() {
 }
 
 function drawViews() {
+  document.body.dataset.view = view.page;
   for (const page of VIEWS) byId(page).hidden = view.page !== page;
   byId("device").hidden = !view.names.length;
   byId("filters").hidden = Boolean(view.names.length);
@@ -68,10 +77,12 @@ function drawNumbers() {
   const text = numbers.problems ? plural(numbers.problems, "problem") : "No problem";
   const problems = element("button", { type: "button", class: numbers.problems ? "pill bad" : "pill good", "aria-pressed": String(view.state === PROBLEM) }, text);
   problems.addEventListener("click", toggleProblems);
-  const count = (number, of, name) => element("span", {}, element("b", {}, of === undefined ? String(number) : `${number}/${of}`), ` ${name}`);
-  const all = [problems, count(numbers.devices, undefined, numbers.devices === 1 ? "device" : "devices")];
-  if (numbers.slots) all.push(count(numbers.used, numbers.slots, "slots in use"));
-  if (numbers.brokers) all.push(count(numbers.ready, numbers.brokers, "brokers ready"));
+  // A narrow window has no room for the second part of the name.
+  const count = (text, name, rest = "") => element("span", {}, element("b", {}, text), ` ${name}`, element("span", { class: "long" }, rest));
+  const share = (some, all) => `${number(some)}/${number(all)}`;
+  const all = [problems, count(number(numbers.devices), numbers.devices === 1 ? "device" : "devices")];
+  if (numbers.slots) all.push(count(share(numbers.used, numbers.slots), "slots", " in use"));
+  if (numbers.brokers) all.push(count(share(numbers.ready, numbers.brokers), "brokers", " ready"));
   const signature = all.map((its) => its.outerHTML).join("");
   if (byId("numbers").dataset.of === signature) return;
   byId("numbers").dataset.of = signature;
@@ -87,8 +98,22 @@ function drawFilters() {
   fillSelect("configuration", [["", "All Configurations"], ...choices.configuration.map(named)]);
   const general = [["", "Any state"], [PROBLEM, "With a problem"], [HEALTHY, "Without a problem"], [IN_USE, "In use"], [FREE, "With a free slot"]];
   fillSelect("state", [...general, ...choices.state.map(named)]);
+  const orders = Object.entries(COLUMN_NAMES).map(([column, name]) => [column, `By ${name}`]);
+  const reverse = view.sort ? [[REVERSE, "Reverse"]] : [];
+  fillSelect("sort", [["", "Order"], ...orders, ...reverse]);
   if (document.activeElement !== byId("q")) byId("q").value = view.q;
-  byId("clear").hidden = !isFiltered();
+}
+
+function drawFound(rows) {
+  byId("found").hidden = !isFiltered();
+  const count = rows.filter((row) => row.kind === "device").length;
+  setText(byId("found").firstElementChild, view.page === "changes" ? "" : `${number(count)} of ${plural(state.devices.length, "device")}`);
+}
+
+function drawLatest() {
+  const [change] = state.changes;
+  const latest = change ? `${change.at.slice(11, 19)} UTC: ${change.text}` : "";
+  setText(byId("latest"), view.page === "map" && pointed ? pointed : latest);
 }
 
 const isFiltered = () => Boolean(view.q || view.node || view.configuration || view.state);
@@ -110,14 +135,15 @@ function drawEmpty(count) {
   const isEmpty = !count && (view.page === "list" || view.page === "map");
   byId("empty").hidden = !isEmpty;
   if (!isEmpty) return;
-  const text = isFiltered() ? "Nothing is like that. Escape, or “Show all”, shows all devices." : `No devices yet. ${state.hint}`;
+  const unknown = state.error ? "The devices are not known." : "Reading …";
+  const text = !state.known ? unknown : isFiltered() ? "Nothing is like that. Escape, or “Show all”, shows all devices." : `No devices yet. ${state.hint}`;
   byId("empty").replaceChildren(...withCode(text));
 }
 
 function drawChanges() {
   const sought = words(view.q);
   const found = state.changes.filter((change) => hasWords(change.text.toLowerCase(), sought));
-  const lines = found.map(({ at, text }) => element("li", {}, element("time", {}, `${at.slice(11, 19)} UTC`), element("span", {}, text)));
+  const lines = found.map(({ at, text }) => element("li", {}, element("time", {}, `${at.slice(0, 10)} ${at.slice(11, 19)} UTC`), element("span", {}, text)));
   const none = element("li", { class: "none" }, sought.length ? "No change has these words." : "Nothing has changed since the server was started.");
   byId("changes").replaceChildren(...(lines.length ? lines : [none]));
 }
@@ -165,7 +191,8 @@ async function ask(id, of) {
 }
 
 function showPointed(device) {
-  if (view.page === "map" && device) setText(byId("latest"), `${device.device}: ${stateOf(device)}, ${device.nodes.map((node) => node.name).join(", ")}`);
+  pointed = device ? `${device.device}: ${stateOf(device)}, ${nodesOf(device).map((node) => node.name).join(", ")}` : "";
+  drawLatest();
 }
 
 function openRow(row) {
@@ -188,6 +215,10 @@ function change(to) {
 function sortBy(column) {
   const isSame = view.sort === column;
   change({ sort: isSame && view.down ? "" : column, down: isSame && !view.down });
+}
+
+function orderBy(chosen) {
+  change(chosen === REVERSE ? { down: !view.down } : { sort: chosen, down: false });
 }
 
 function toggleProblems() {
@@ -241,16 +272,23 @@ function onKey(event) {
   else if (event.key === "ArrowDown" && (event.target === document.body || event.target === main)) focusContent();
 }
 
-function showError(error) {
+function drawError() {
+  const lost = lostAt && `The server does not answer since ${lostAt.toISOString().slice(11, 19)} UTC. What is shown is older; the page tries again and again.`;
+  const error = lost || state?.error;
   byId("error").hidden = !error;
   setText(byId("error"), error ?? "");
+  const isLive = state && !lost && !state.stale;
+  setText(byId("alive"), isLive ? "Live" : error ? "Not live" : "");
+  byId("alive").className = isLive ? "good" : "bad";
 }
 
 function useTheme(theme) {
   document.documentElement.style.colorScheme = theme;
   byId("theme").dataset.theme = theme;
-  byId("theme").textContent = { "light dark": "Auto", light: "Light", dark: "Dark" }[theme];
-  byId("theme").setAttribute("aria-label", `Theme: ${byId("theme").textContent}`);
+  const name = { "light dark": "Auto", light: "Light", dark: "Dark" }[theme];
+  byId("theme").lastElementChild.textContent = name;
+  byId("theme").title = `Theme: ${name}`;
+  byId("theme").setAttribute("aria-label", byId("theme").title);
 }
 
 function stored(theme) {
@@ -276,6 +314,7 @@ addEventListener("hashchange", onAddress);
 addEventListener("keydown", onKey);
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("q").addEventListener("input", () => change({ q: byId("q").value }));
+byId("sort").addEventListener("change", () => orderBy(byId("sort").value));
 for (const name of ["node", "configuration", "state"]) byId(name).addEventListener("change", () => change({ [name]: byId(name).value }));
 byId("clear").addEventListener("click", () => {
   byId("q").value = "";
@@ -286,17 +325,19 @@ if (!view.names.length) last = view;
 byId("q").value = view.q;
 // The ages on a device's page, and what it asks again.
 setInterval(() => view.names.length && !document.hidden && plan(), 1000);
+setInterval(() => view.page === "list" && !document.hidden && plan(), AGES);
 drawViews();
+drawError();
 
-// The browser connects again by itself.
-const events = new EventSource("/events");
-events.onmessage = (event) => {
-  clearTimeout(silence);
-  silence = undefined;
-  state = JSON.parse(event.data);
-  showError(state.error);
-  plan();
-};
-events.onerror = () => {
-  silence ??= setTimeout(() => showError("The server does not answer. What is shown may be old."), SILENCE);
-};
+connect({
+  open: () => new EventSource("/events"),
+  clock: { start: (act, after) => setTimeout(act, after), stop: (timer) => clearTimeout(timer) },
+  take(its) {
+    state = its;
+    plan();
+  },
+  tell(isThere) {
+    lostAt = isThere ? undefined : new Date();
+    drawError();
+  },
+});

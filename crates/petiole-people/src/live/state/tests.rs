@@ -78,14 +78,22 @@ fn a_look_that_fails_leaves_the_devices_and_says_why() {
     state.take(Err(&error), Timestamp::UNIX_EPOCH);
     assert_eq!(
         state.error.as_deref(),
+        Some("cannot list instances.akri.sh: no route. The devices are those of 00:00:00 UTC.")
+    );
+    let mut unknown = State::new("here".to_owned(), String::new());
+    unknown.take(Err(&error), Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        unknown.error.as_deref(),
         Some("cannot list instances.akri.sh: no route")
     );
     assert_eq!(
         state.summary(),
         "2 devices, 1 with a problem, 1 of 2 slots in use"
     );
+    assert!(state.shown().stale && state.shown().known && !unknown.shown().known);
     state.take(Ok(&snapshot([])), Timestamp::UNIX_EPOCH);
     assert_eq!(state.error, None);
+    assert!(!state.shown().stale);
     assert_eq!(state.changes.len(), 2);
 }
 

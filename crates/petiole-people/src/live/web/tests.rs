@@ -137,3 +137,18 @@ async fn another_site_reads_nothing_and_nobody_writes() {
     let (served, ()) = tokio::join!(run(source, listener, vec![], stop.clone()), browser);
     served.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_browser_hears_that_the_server_is_there_while_nothing_changes() {
+    let (_sender, latest) = watch::channel(Arc::from("{}"));
+    let stream = events(Shared(latest)).await.into_response();
+    let mut stream = stream.into_body().into_data_stream();
+    for expected in [
+        "data: {}",
+        "event: alive\ndata: yes",
+        "event: alive\ndata: yes",
+    ] {
+        let part = stream.next().await.unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(&part).trim(), expected);
+    }
+}
