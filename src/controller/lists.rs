@@ -1,13 +1,15 @@
 //! Lists of the devices of a Configuration, for one program that uses all of them: over HTTP, and in a ConfigMap where the
 //! Configuration asks for one.
 //!
-//! The controller may create, patch and delete ConfigMaps, and may not read them: a patch tests whose the ConfigMap is.
+//! Where the chart allows it the controller creates, patches and deletes ConfigMaps. It may not get them: a patch tests whose
+//! the ConfigMap is.
 mod access;
 pub(crate) mod format;
 pub(crate) mod plan;
 pub(crate) mod serve;
 
 use super::{
+    clock::elapsed,
     nodes::json_patch,
     outcome::{Problems, Tried, Written, tried},
     pod_state::one_line,
@@ -21,6 +23,7 @@ use crate::{
     model::{
         names::{ObjectKey, digest_32},
         patch::{add, test},
+        token_bucket::TokenBucket,
     },
 };
 use format::Text;
@@ -30,37 +33,76 @@ use kube::{
     Api,
     api::{DeleteParams, PatchParams, PostParams, Preconditions},
 };
-use plan::{Action, Kept, KeptList, Owner, plan};
+use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
+use std::time::Duration;
+use tracing::warn;
 
 /// The key of the list in a ConfigMap.
 const FILE: &str = "devices.json";
 
+/// The most bytes of all lists that are written in a burst. Beyond it: 1 MiB a second, and the other writes wait. Between two
+/// compactions etcd keeps what was written in five minutes.
+const WRITTEN_MAX: usize = 16 * 1024 * 1024;
+const WRITTEN_PER_SECOND: u32 = 1024 * 1024;
+/// The time for which writes must be refused until the Configuration says so: the ConfigMap of an earlier Configuration of its
+/// name may be about to go.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
 /// Remembers of ConfigMaps what the next look needs.
-#[derive(Default)]
 pub(crate) struct Lists {
     kept: Kept,
+    /// The bytes that may be written. Its times are those since 1970.
+    bytes: TokenBucket,
 }
 
 impl Lists {
+    pub(crate) fn new() -> Self {
+        Self {
+            kept: Kept::new(),
+            bytes: TokenBucket::new(WRITTEN_MAX, WRITTEN_PER_SECOND, Duration::ZERO),
+        }
+    }
+
     /// Returns the actions of a part. `now` is by a clock that does not step.
     pub(crate) fn plan(&mut self, world: &World, now: Timestamp) -> (Vec<Action>, Waits) {
         let there = &world.configurations;
         (self.kept).retain(|key, _| there.contains_key(key) || !world.includes(&key.name));
-        plan(world, &self.kept, now)
+        let (mut actions, mut waits) = plan(world, &mut self.kept, now);
+        let mut left = self.bytes.available(since(now));
+        actions.retain(|action| match action {
+            Action::Write(_, list) if list.text.len() > left => {
+                waits.add(LOOKED_EVERY);
+                false
+            }
+            Action::Write(_, list) => {
+                left -= list.text.len();
+                true
+            }
+            Action::Delete(_) => true,
+        });
+        (actions, waits)
     }
 
     /// Takes in the result of an action.
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Timestamp) {
         let is_done = written.tried == Tried::Done;
+        if let Action::Write(_, list) = action {
+            self.bytes.take(list.text.len(), since(now));
+        }
         match action {
             Action::Write(owner, list) if is_done || written.problem.is_some() => {
                 let digest = is_done.then(|| digest_32(&list.text));
+                let before = self.kept.get(&owner.key);
+                let before = before.filter(|kept| kept.uid == owner.uid && kept.digest.is_empty());
+                let at = before.filter(|_| !is_done).map_or(now, |kept| kept.at);
+                let is_shown = is_done || elapsed(at, now) >= REFUSED_FOR;
                 let kept = KeptList {
                     uid: owner.uid.clone(),
                     digest: digest.unwrap_or_default(),
-                    at: now,
-                    problem: written.problem.clone(),
+                    at,
+                    looked: now,
+                    problem: written.problem.clone().filter(|_| is_shown),
                 };
                 self.kept.insert(owner.key.clone(), kept);
             }
@@ -71,13 +113,23 @@ impl Lists {
         }
     }
 
-    /// Returns the problem of each Configuration of a part.
+    /// Returns the problem of each Configuration of a part that asks for a list.
     pub(crate) fn problems(&self, world: &World) -> Problems {
-        let kept = self.kept.iter();
-        let kept = kept.filter(|(key, _)| world.configurations.contains_key(*key));
+        let asks = |key| {
+            world
+                .configurations
+                .get(key)
+                .is_some_and(|c| c.spec.device_list)
+        };
+        let kept = self.kept.iter().filter(|(key, _)| asks(key));
         kept.filter_map(|(key, kept)| Some((key.clone(), kept.problem.clone()?)))
             .collect()
     }
+}
+
+/// Returns a time for the bucket.
+fn since(now: Timestamp) -> Duration {
+    elapsed(Timestamp::UNIX_EPOCH, now)
 }
 
 /// Returns the ConfigMap of an action, and what is done to it.
@@ -102,6 +154,10 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
         Action::Delete(owner) => match delete(&api, owner).await {
             // It is another one's.
             Err(e) if is_unprocessable(&e) => Written::new(Tried::Gone),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                warn!(object = %key, "the ConfigMap stays, delete it yourself: {}", status.message);
+                Written::new(Tried::Gone)
+            }
             deleted => Written::new(tried(&key, "delete the ConfigMap", deleted)),
         },
     }
@@ -194,7 +250,10 @@ fn refused(key: &ObjectKey, e: kube::Error) -> Written {
         && matches!(status.code, 400 | 403 | 413)
     {
         let message = &status.message;
-        format!("is refused: {message}; have that allowed, or set spec.deviceList to false")
+        format!(
+            "is refused: {message}; have that allowed (rights come with the chart's deviceLists.configMaps), or set \
+             spec.deviceList to false"
+        )
     } else {
         return Written::new(tried(key, "write the ConfigMap", Err(e)));
     };

@@ -38,12 +38,10 @@ impl Kind {
     /// where the plan itself knows when to do it again.
     fn waits(self) -> Option<[Duration; 2]> {
         let (first, longest) = match self {
-            Self::Look | Self::Broker => return None,
+            Self::Look | Self::Broker | Self::List => return None,
             Self::Batch => (100, 2_000),
             Self::Device => (500, 30_000),
             Self::Service => (500, 60_000),
-            // As a status, and each write has the whole list, up to 1 MB.
-            Self::List => (1_000, 10_000),
             // A status is behind by this at most, however fast things change.
             Self::Status => (200, 5_000),
             // A slot is held for seconds after its Pod was evicted, and each look lists the Pods of the node.

@@ -72,7 +72,7 @@ impl Turns {
             devices: Devices::default(),
             brokers: Brokers::new(resource_prefix.clone()),
             services: Services::default(),
-            lists: Lists::default(),
+            lists: Lists::new(),
             statuses: Statuses::default(),
             evictions: Evictions::new(resource_prefix),
             notes: vec![],
@@ -147,7 +147,7 @@ impl Turns {
         if leads {
             self.devices.forget_nodes();
             self.services = Services::default();
-            self.lists = Lists::default();
+            self.lists = Lists::new();
         }
         self.all_again_at = leads.then_some(now.instant);
     }

@@ -6,7 +6,7 @@
 
 set_up() {
   up_with_images
-  install --set deviceLists.enabled=true
+  install --set deviceLists.enabled=true,deviceLists.configMaps=true
   cluster avahi camera
   kubectl create serviceaccount reader >/dev/null
   kubectl create serviceaccount stranger >/dev/null
@@ -99,6 +99,10 @@ X
   goodbye door
   within 20 "the service is no target any more" has_targets 0
   note "goodbye -> no target: $TOOK s"
+  announce camera door _rtsp._tcp 554
+  within 20 "the service is a target again" has_targets 1
+  kubectl delete configuration cams >/dev/null
+  within 20 "a Configuration that is gone has no target" has_targets 0
   stop prometheus
 }
 
@@ -147,7 +151,7 @@ test_a_config_map_of_somebody_else_stays() {
   clean
   kubectl create configmap cams-devices --from-literal mine=yes >/dev/null
   configure cams 'kind: _rtsp._tcp' 'gracePeriodSeconds: 5, deviceList: true'
-  within 20 "the Configuration says so" has_event cams 'ConfigMap cams-devices exists and is not of this Configuration'
+  within 40 "the Configuration says so" has_event cams 'ConfigMap cams-devices exists and is not of this Configuration'
   equal "its data" '{"mine":"yes"}' "$(kubectl get configmap cams-devices -o json | jq -c .data)"
   kubectl delete configmap cams-devices >/dev/null
   within 40 "it is made when the name is free" in_config_map '.devices == []'
@@ -184,5 +188,11 @@ X
   refused 'only ConfigMaps <configuration>-devices' --as "$controller" apply --server-side -f "$SUITE/foreign.yaml"
   refused 'only ConfigMaps <configuration>-devices' --as "$controller" delete configmap foreign-devices
   refused 'cannot get resource' --as "$controller" get configmap foreign-devices
+  # A patch that changes nothing would return it.
+  sed '/^data/d' "$SUITE/foreign.yaml" >"$SUITE/empty.yaml"
+  refused 'only ConfigMaps <configuration>-devices' --as "$controller" apply --server-side -f "$SUITE/empty.yaml"
+  sed "s/^metadata: .*/metadata: {name: x-devices, labels: {grafana_dashboard: '1'}, ownerReferences: [{apiVersion: akri.sh\/v0, kind: Configuration, name: x, uid: u, controller: true}]}/" \
+    "$SUITE/foreign.yaml" >"$SUITE/labeled.yaml"
+  refused 'one owner, its own label' --as "$controller" create -f "$SUITE/labeled.yaml"
   kubectl delete configmap foreign-devices >/dev/null
 }

@@ -1,10 +1,10 @@
 //! Decides who may read a list: the API server says whose token it is (TokenReview), and whether that account may `get` the list
-//! (SubjectAccessReview). What it has allowed is remembered for a short time.
+//! (SubjectAccessReview). What it has said is remembered for a short time.
 //!
 //! A token must be made for this server alone (`aud`): it comes over plain HTTP, and who hears it can do nothing else with it.
 use crate::{
     api::names,
-    model::{token_bucket::TokenBucket, typed_names::ConfigurationKey},
+    model::{names::digest_32, token_bucket::TokenBucket, typed_names::ConfigurationKey},
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
@@ -23,11 +23,18 @@ use tracing::{debug, warn};
 pub(super) const AUDIENCE: &str = "petiole";
 /// The time for which an allowed reader is not asked about again: a right that is taken away ends after it.
 const ALLOWED_FOR: Duration = Duration::from_secs(30);
-/// The most readers that are remembered as allowed. Beyond it: the one that was allowed first is asked about again.
+/// The time for which a reader that was allowed is known: strangers do not use up its reviews.
+const KNOWN_FOR: Duration = Duration::from_mins(10);
+/// The time for which who was refused is not asked about again.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// The most readers that are remembered. Beyond it: the others are asked about each time.
 const READERS_MAX: usize = 256;
-/// The most reviews at once, of readers that are not known. Beyond it: five a second, and the others get 503.
+/// The most reviews in a burst, of readers that are not known. Beyond it: five a second, and the others get 503.
 const REVIEWS_MAX: usize = 32;
 const REVIEWS_PER_SECOND: u32 = 5;
+/// The most reviews in a burst, of readers that were allowed lately. Beyond it: ten a second, and the others get 503.
+const RENEWALS_MAX: usize = 64;
+const RENEWALS_PER_SECOND: u32 = 10;
 /// The time limit of both reviews together, so that the reader gets an answer before its connection ends.
 const REVIEWED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -41,8 +48,22 @@ pub(super) enum Refusal {
     Unavailable,
 }
 
-/// A token, and what it is shown for.
+/// The digest of a token, and what the token is shown for.
 type Reader = (String, ConfigurationKey);
+
+/// What the API server has said of a reader.
+#[derive(Clone, Copy)]
+struct Said {
+    verdict: Result<(), Refusal>,
+    at: Instant,
+}
+
+impl Said {
+    fn is_kept(&self, now: Instant) -> bool {
+        let kept_for = self.verdict.map_or(REFUSED_FOR, |()| KNOWN_FOR);
+        now - self.at < kept_for
+    }
+}
 
 pub(super) struct Access {
     client: Client,
@@ -51,65 +72,68 @@ pub(super) struct Access {
 }
 
 struct Known {
-    /// Readers that were allowed to read, each with the end of it.
-    allowed: BTreeMap<Reader, Instant>,
+    readers: BTreeMap<Reader, Said>,
     reviews: TokenBucket,
+    renewals: TokenBucket,
 }
 
 impl Access {
     pub(super) fn new(client: Client) -> Self {
-        let reviews = TokenBucket::new(REVIEWS_MAX, REVIEWS_PER_SECOND, Duration::ZERO);
-        let allowed = BTreeMap::new();
+        let bucket = |size, per_second| TokenBucket::new(size, per_second, Duration::ZERO);
         Self {
             client,
             begun: Instant::now(),
-            known: Mutex::new(Known { allowed, reviews }),
+            known: Mutex::new(Known {
+                readers: BTreeMap::new(),
+                reviews: bucket(REVIEWS_MAX, REVIEWS_PER_SECOND),
+                renewals: bucket(RENEWALS_MAX, RENEWALS_PER_SECOND),
+            }),
         }
     }
 
     /// Returns whether the owner of a token may read the list of a Configuration.
     pub(super) async fn check(&self, token: &str, of: &ConfigurationKey) -> Result<(), Refusal> {
-        let reader = (token.to_owned(), of.clone());
-        if self.is_known(&reader)? {
-            return Ok(());
+        let reader = (digest_32(token), of.clone());
+        if let Some(verdict) = self.said_lately(&reader) {
+            return verdict;
         }
         let reviewed = timeout(REVIEWED_WITHIN, self.review(token, of)).await;
         let reviewed = reviewed.unwrap_or_else(|_| {
             warn!("the API server does not answer whether a list of devices may be read");
             Err(Refusal::Unavailable)
         });
-        if reviewed.is_ok() {
-            self.remember(reader);
+        if reviewed != Err(Refusal::Unavailable) {
+            self.remember(reader, reviewed);
         }
         reviewed
     }
 
-    /// Returns whether the reader was allowed lately. Otherwise one more review begins.
-    fn is_known(&self, reader: &Reader) -> Result<bool, Refusal> {
+    /// Returns what was said of the reader lately, or that it cannot be asked now. Otherwise one more review begins.
+    fn said_lately(&self, reader: &Reader) -> Option<Result<(), Refusal>> {
         let (now, mut known) = (Instant::now(), self.known());
-        known.allowed.retain(|_, until| *until > now);
-        if known.allowed.contains_key(reader) {
-            return Ok(true);
-        }
-        let since = now - self.begun;
-        match known.reviews.available(since) {
-            0 => Err(Refusal::Unavailable),
-            _ => {
-                known.reviews.take(1, since);
-                Ok(false)
+        let known = &mut *known;
+        known.readers.retain(|_, said| said.is_kept(now));
+        let bucket = match known.readers.get(reader) {
+            None => &mut known.reviews,
+            Some(said) if said.verdict.is_ok() && now - said.at >= ALLOWED_FOR => {
+                &mut known.renewals
             }
+            Some(said) => return Some(said.verdict),
+        };
+        let since = now - self.begun;
+        if bucket.available(since) == 0 {
+            return Some(Err(Refusal::Unavailable));
         }
+        bucket.take(1, since);
+        None
     }
 
-    fn remember(&self, reader: Reader) {
-        let mut known = self.known();
-        if known.allowed.len() >= READERS_MAX {
-            let first = known.allowed.iter().min_by_key(|(_, until)| **until);
-            if let Some(first) = first.map(|(reader, _)| reader.clone()) {
-                known.allowed.remove(&first);
-            }
+    fn remember(&self, reader: Reader, verdict: Result<(), Refusal>) {
+        let readers = &mut self.known().readers;
+        if readers.len() < READERS_MAX || readers.contains_key(&reader) {
+            let at = Instant::now();
+            readers.insert(reader, Said { verdict, at });
         }
-        known.allowed.insert(reader, Instant::now() + ALLOWED_FOR);
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {

@@ -10,7 +10,7 @@ use crate::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// The prefix of the labels of a target, by the conventions of Prometheus.
 const META: &str = "__meta_petiole_";
@@ -83,7 +83,7 @@ impl Devices {
     }
 
     /// Returns the list as a Prometheus server reads it (`http_sd_configs`), at most as long: a target for each device that has
-    /// an address. One with a zone (`fe80::1%eth0`), which has a meaning only on the node that sees the device, is none.
+    /// an address that has a meaning on every node.
     pub(crate) fn http_sd(&self, most: usize) -> Text {
         let all = self.instances.iter().map(|instance| &**instance);
         let targets = all.filter(|instance| target(instance).is_some());
@@ -136,7 +136,24 @@ fn device(instance: &Instance) -> Device<'_> {
 }
 
 fn target(instance: &Instance) -> Option<String> {
-    address(&instance.spec.broker_properties).filter(|address| !address.contains('%'))
+    address(&instance.spec.broker_properties).filter(|address| is_anywhere(address))
+}
+
+/// Returns whether an address, `host` or `host:port`, means the same host on every node: it is neither of a node's own link nor the
+/// node itself.
+fn is_anywhere(address: &str) -> bool {
+    let with_port = address.rsplit_once(':');
+    let with_port = with_port.filter(|(_, port)| !port.ends_with(']'));
+    let (host, port) = with_port.unwrap_or((address, "80"));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_named = !host.is_empty() && !port.is_empty() && !host.contains('%');
+    is_named
+        && match host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(ip) if ip.is_loopback() || ip.is_unspecified() => false,
+            Ok(IpAddr::V4(ip)) => !ip.is_link_local(),
+            Ok(IpAddr::V6(ip)) => !ip.is_unicast_link_local(),
+            Err(_) => !host.eq_ignore_ascii_case("localhost"),
+        }
 }
 
 /// Returns a part of the name of a label of Prometheus.
@@ -146,7 +163,7 @@ fn label(name: &str) -> String {
 }
 
 /// Returns the entries of the Instances in their order, and the number of those that do not fit. The largest are left out first:
-/// whoever announces large devices loses its own. No more than what fits is written at any time.
+/// whoever announces large devices loses its own. What does not fit is not kept.
 fn fitting<'a, E: Serialize>(
     instances: Vec<&'a Instance>,
     most: usize,
@@ -161,7 +178,7 @@ fn fitting<'a, E: Serialize>(
     let mut by_size: Vec<_> = instances.iter().enumerate().collect();
     by_size.sort_by_key(|(_, instance)| size(instance));
     let mut left = most;
-    let fitting = by_size.into_iter().map_while(|(place, instance)| {
+    let fitting = by_size.into_iter().filter_map(|(place, instance)| {
         let entry = serde_json::value::to_raw_value(&entry(instance)).ok()?;
         // A comma follows it.
         left = left.checked_sub(entry.get().len() + 1)?;

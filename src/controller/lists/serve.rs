@@ -11,18 +11,21 @@ use super::{
 use crate::{controller::world::World, model::typed_names::ConfigurationKey};
 use axum::{
     Router,
+    body::Body,
     extract::{Path, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
+use futures::stream;
 use kube::Client;
-use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use std::{convert::Infallible, sync::Arc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// The most bytes of the devices in an answer. As many answers as there may be connections take 128 MiB. Beyond it: the largest
-/// devices are left out, and the answer says how many.
+/// The most bytes of the devices in an answer. Beyond it: the largest devices are left out, and the answer says how many.
 const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The most answers that are made or sent at a time, 32 MiB together. Beyond it: the others get 503.
+const ANSWERS_MAX: usize = 16;
 /// The questions that wait for the loop.
 const QUESTIONS: usize = 16;
 /// The header with the number of devices that an answer does not have.
@@ -48,6 +51,7 @@ impl Question {
 
 struct Server {
     access: Access,
+    answers: Arc<Semaphore>,
     questions: mpsc::Sender<Question>,
     is_listed: watch::Receiver<bool>,
 }
@@ -60,11 +64,12 @@ pub(crate) fn routes(
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let server = Arc::new(Server {
         access: Access::new(client),
+        answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         questions,
         is_listed,
     });
-    let json = |state, path, headers| respond(state, path, headers, Devices::json);
-    let http_sd = |state, path, headers| respond(state, path, headers, Devices::http_sd);
+    let json = |state, path, headers| respond(state, path, headers, json);
+    let http_sd = |state, path, headers| respond(state, path, headers, http_sd);
     let of = "/v1/namespaces/{namespace}/configurations/{name}";
     let routes = Router::new()
         .route(&format!("{of}/devices"), get(json))
@@ -77,36 +82,61 @@ async fn respond(
     State(server): State<Arc<Server>>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
-    list: fn(&Devices, usize) -> Text,
+    list: fn(Option<Devices>) -> Option<Text>,
 ) -> Response {
     let of = ConfigurationKey::new(&namespace, name);
-    match server.devices(&headers, of).await {
-        Err((status, why)) => (status, [(header::WWW_AUTHENTICATE, "Bearer")], why).into_response(),
-        Ok(devices) => {
-            let Text { text, left_out } = list(&devices, ANSWER_BYTES_MAX);
-            let kind = (header::CONTENT_TYPE.as_str(), "application/json".to_owned());
-            ([kind, (LEFT_OUT, left_out.to_string())], text).into_response()
+    let (devices, permit) = match server.devices(&headers, &of).await {
+        Err((status @ StatusCode::UNAUTHORIZED, why)) => {
+            return (status, [(header::WWW_AUTHENTICATE, "Bearer")], why).into_response();
         }
-    }
+        Err(refused) => return refused.into_response(),
+        Ok(answer) => answer,
+    };
+    let Some(Text { text, left_out }) = list(devices) else {
+        let what = format!("there is no Configuration {of} that this controller can read\n");
+        return (StatusCode::NOT_FOUND, what).into_response();
+    };
+    let kind = (header::CONTENT_TYPE.as_str(), "application/json".to_owned());
+    // The place is free once the text is sent.
+    let body = stream::unfold((Some(text), permit), |(text, permit)| async move {
+        Some((Ok::<_, Infallible>(text?), (None, permit)))
+    });
+    let headers = [kind, (LEFT_OUT, left_out.to_string())];
+    (headers, Body::from_stream(body)).into_response()
+}
+
+fn json(devices: Option<Devices>) -> Option<Text> {
+    devices.map(|devices| devices.json(ANSWER_BYTES_MAX))
+}
+
+/// A Configuration that is gone has no targets: at an error Prometheus keeps those that it had.
+fn http_sd(devices: Option<Devices>) -> Option<Text> {
+    let none = || Text {
+        text: "[]".to_owned(),
+        left_out: 0,
+    };
+    Some(devices.map_or_else(none, |devices| devices.http_sd(ANSWER_BYTES_MAX)))
 }
 
 impl Server {
+    /// Returns the devices for who may read them, `None` of a Configuration that there is not; and the place of the answer.
     async fn devices(
         &self,
         headers: &HeaderMap,
-        of: ConfigurationKey,
-    ) -> Result<Devices, (StatusCode, String)> {
+        of: &ConfigurationKey,
+    ) -> Result<(Option<Devices>, OwnedSemaphorePermit), (StatusCode, String)> {
         let token = headers.get(header::AUTHORIZATION);
-        let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
-        let allowed = match token.filter(|token| !token.is_empty()) {
-            Some(token) => self.access.check(token, &of).await,
+        let token = token.and_then(|token| token.to_str().ok()?.split_once(' '));
+        let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let allowed = match token.filter(|(_, token)| !token.is_empty()) {
+            Some((_, token)) => self.access.check(token, of).await,
             None => Err(Refusal::Unknown),
         };
-        allowed.map_err(|refusal| explained(refusal, &of))?;
-        let away = || {
-            let why = "the cluster's objects have not been listed yet: ask again\n";
-            (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
-        };
+        allowed.map_err(|refusal| explained(refusal, of))?;
+        let unavailable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+        let permit = self.answers.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| unavailable("too many readers: ask again\n"))?;
+        let away = || unavailable("the cluster's objects have not been listed yet: ask again\n");
         let (answer, answered) = oneshot::channel();
         let question = Question {
             of: of.clone(),
@@ -115,11 +145,7 @@ impl Server {
         if !*self.is_listed.borrow() || self.questions.send(question).await.is_err() {
             return Err(away());
         }
-        let devices = answered.await.map_err(|_| away())?;
-        devices.ok_or_else(|| {
-            let what = format!("there is no Configuration {of} that this controller can read\n");
-            (StatusCode::NOT_FOUND, what)
-        })
+        Ok((answered.await.map_err(|_| away())?, permit))
     }
 }
 

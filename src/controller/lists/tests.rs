@@ -36,7 +36,7 @@ async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_whil
         true => refusal(404),
         false => config_map(),
     });
-    let mut lists = Lists::default();
+    let mut lists = Lists::new();
     assert_eq!(
         pass(&fake, &mut lists, &world(true), 0).await,
         [Tried::Done]
@@ -53,31 +53,38 @@ async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_whil
 #[tokio::test]
 async fn a_config_map_of_somebody_else_is_never_changed_and_the_configuration_says_so() {
     let fake = Fake::new(|_| refusal(422));
-    let mut lists = Lists::default();
+    let mut lists = Lists::new();
     assert_eq!(
         pass(&fake, &mut lists, &world(true), 0).await,
         [Tried::Failed]
     );
     assert_eq!(fake.asked(), [format!("PATCH {PATH}/cam-devices?&{BY}")]);
+    // It may be the one of an earlier Configuration of this name, which is about to go.
+    assert!(lists.problems(&world(true)).is_empty());
+    pass(&fake, &mut lists, &world(true), 10).await;
     let problem = &lists.problems(&world(true))[&key("cam")];
     assert_eq!(problem.reason, "DeviceListRefused");
     assert!(
         problem.message.starts_with("ConfigMap cam-devices exists"),
         "{problem:?}"
     );
+    assert_eq!(fake.asked().len(), 2);
     // The wish is taken back: what is another one's stays.
     assert_eq!(
-        pass(&fake, &mut lists, &world(false), 1).await,
+        pass(&fake, &mut lists, &world(false), 11).await,
         [Tried::Gone]
     );
-    assert_eq!(fake.asked(), [format!("PATCH {PATH}/cam-devices?&{BY}")]);
-    assert!(lists.problems(&world(false)).is_empty());
+    assert_eq!(
+        fake.asked()[2..],
+        [format!("PATCH {PATH}/cam-devices?&{BY}")]
+    );
+    assert_eq!(pass(&fake, &mut lists, &world(false), 12).await, []);
 }
 
 #[tokio::test]
 async fn who_takes_the_wish_back_loses_the_config_map() {
     let fake = Fake::new(|_| config_map());
-    let mut lists = Lists::default();
+    let mut lists = Lists::new();
     pass(&fake, &mut lists, &world(true), 0).await;
     assert_eq!(
         pass(&fake, &mut lists, &world(false), 1).await,
@@ -92,26 +99,63 @@ async fn who_takes_the_wish_back_loses_the_config_map() {
 async fn an_api_server_that_is_away_is_no_problem_of_the_configuration_and_one_that_refuses_is() {
     for (code, reason) in [(503, None), (403, Some("DeviceListRefused"))] {
         let fake = Fake::new(move |_| refusal(code));
-        let mut lists = Lists::default();
+        let mut lists = Lists::new();
         assert_eq!(
             pass(&fake, &mut lists, &world(true), 0).await,
+            [Tried::Failed]
+        );
+        // It is tried again.
+        assert_eq!(
+            pass(&fake, &mut lists, &world(true), 10).await,
             [Tried::Failed]
         );
         let problems = lists.problems(&world(true));
         let problem = problems.get(&key("cam"));
         assert_eq!(problem.map(|p| p.reason.as_str()), reason);
-        // It is tried again.
-        assert_eq!(
-            pass(&fake, &mut lists, &world(true), 1).await,
-            [Tried::Failed]
-        );
+        assert!(lists.problems(&world(false)).is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_refused_is_not_tried_again() {
+    let fake = Fake::new(|request| match request.starts_with("DELETE") {
+        true => refusal(403),
+        false => config_map(),
+    });
+    let mut lists = Lists::new();
+    pass(&fake, &mut lists, &world(true), 0).await;
+    assert_eq!(
+        pass(&fake, &mut lists, &world(false), 2).await,
+        [Tried::Gone]
+    );
+    assert_eq!(pass(&fake, &mut lists, &world(false), 4).await, []);
+}
+
+#[test]
+fn all_lists_together_are_written_at_a_bounded_rate() {
+    let mut lists = Lists::new();
+    let list = Text {
+        text: "x".repeat(WRITTEN_MAX),
+        left_out: 0,
+    };
+    let owner = Owner {
+        key: key("tv"),
+        uid: String::new(),
+    };
+    lists.settle(
+        &Action::Write(owner, list),
+        &Written::new(Tried::Failed),
+        at(0),
+    );
+    let (none, waits) = lists.plan(&world(true), at(0));
+    assert_eq!((none, waits.first()), (vec![], Some(LOOKED_EVERY)));
+    assert_eq!(lists.plan(&world(true), at(2)).0.len(), 1);
 }
 
 #[tokio::test]
 async fn a_list_that_is_too_large_is_written_in_part_and_the_configuration_says_so() {
     let fake = Fake::new(|_| config_map());
-    let mut lists = Lists::default();
+    let mut lists = Lists::new();
     let owner = Owner {
         key: key("cam"),
         uid: "uid-cam".to_owned(),

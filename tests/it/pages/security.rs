@@ -90,7 +90,7 @@ const KEPT_FROM: &[(&str, &str)] = &[
         "test_with_a_stolen_token_only_its_own_node_can_be_touched",
     ),
     (
-        "write ConfigMaps of others, or read any",
+        "write or get ConfigMaps of others",
         "test_nobody_gets_rights_on_config_maps_by_the_controller",
     ),
     (

@@ -122,5 +122,39 @@ fn the_largest_devices_are_left_out_of_a_list_that_is_too_long_and_it_says_how_m
     assert_eq!(names(100_000), ["cam-1", "cam-2", "cam-3", "cam-4"]);
     assert_eq!(names(5_000), ["cam-1", "cam-3", "cam-4"]);
     assert_eq!(names(2_000), ["cam-3", "cam-4"]);
+    // Of few bytes that are many in JSON, those after them are left out no more than others.
+    let wide = with("cam-1", json!({ "A": "\u{1}".repeat(100) }));
+    let plain = with("cam-2", json!({ "A": "a".repeat(200) }));
+    let list = self::devices(vec![wide, plain]).json(500);
+    assert_eq!(parsed(&list)["devices"][0]["instance"], "cam-2");
     assert_eq!(names(0), [""; 0]);
+}
+
+#[test]
+fn a_target_is_the_same_host_for_everybody_who_reads_the_list() {
+    for address in [
+        "",
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.169.254",
+        "::1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "::ffff:127.0.0.1",
+        "localhost",
+    ] {
+        let targets = devices(vec![service("cam-1", address)]).http_sd(10_000);
+        assert_eq!(targets.text, "[]", "{address}");
+    }
+    for (url, target) in [
+        ("http://cam:/", None),
+        ("http://:80/", None),
+        ("http://[fe80::1]/", None),
+        ("http://cam/", Some("cam:80")),
+        ("urn://[2001:db8::1]", Some("[2001:db8::1]")),
+    ] {
+        let device = with("cam-1", json!({ "ONVIF_DEVICE_SERVICE_URL": url }));
+        let targets = parsed(&devices(vec![device]).http_sd(10_000));
+        assert_eq!(targets[0]["targets"][0].as_str(), target, "{url}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The server, with an API server that knows two accounts, and a Prometheus server that reads from it.
+//! The server, with an API server that knows two accounts.
 use super::*;
 use crate::{
     controller::fixtures::{configuration, instance},
@@ -11,16 +11,14 @@ use serde_json::{Value, json};
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    process::Stdio,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    process::{Child, Command},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::advance,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +30,6 @@ struct Served {
     address: SocketAddr,
     world: watch::Sender<World>,
     listed: watch::Sender<bool>,
-    /// The number of reviews that the API server was asked for.
-    reviews: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
@@ -63,8 +59,8 @@ fn reviewed(review: &Value) -> Value {
     answer
 }
 
-async fn served(world: World) -> Served {
-    let reviews: Arc<AtomicUsize> = Arc::default();
+/// Returns a client of an API server that counts the reviews.
+fn api_server(reviews: &Arc<AtomicUsize>) -> Client {
     let count = reviews.clone();
     let api_server = tower::service_fn(move |request: Request<Body>| {
         count.fetch_add(1, Ordering::Relaxed);
@@ -75,8 +71,12 @@ async fn served(world: World) -> Served {
             Ok::<_, Infallible>(Answer::new(answer))
         }
     });
+    Client::new(api_server, "default")
+}
+
+async fn served(world: World) -> Served {
     let (listed, is_listed) = watch::channel(true);
-    let (routes, mut asked) = routes(Client::new(api_server, "default"), is_listed);
+    let (routes, mut asked) = routes(api_server(&Arc::default()), is_listed);
     let (world, known) = watch::channel(world);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -92,7 +92,6 @@ async fn served(world: World) -> Served {
         address,
         world,
         listed,
-        reviews,
         _tasks: tasks,
     }
 }
@@ -100,7 +99,7 @@ async fn served(world: World) -> Served {
 /// Returns the status and the body of an answer. Header and body are read to the end of the connection.
 async fn get_from(address: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let token = token.map(|token| format!("authorization: Bearer {token}\r\n"));
+    let token = token.map(|token| format!("authorization: bearer {token}\r\n"));
     let token = token.unwrap_or_default();
     let request =
         format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n{token}connection: close\r\n\r\n");
@@ -115,16 +114,14 @@ async fn get_from(address: SocketAddr, path: &str, token: Option<&str>) -> (u16,
 /// Returns a world with a Configuration and one device in the network.
 fn world() -> World {
     let properties =
-        json!({ "AKRI_ZEROCONF_DEVICE_ADDR": "127.0.0.1", "AKRI_ZEROCONF_DEVICE_PORT": "9" });
+        json!({ "AKRI_ZEROCONF_DEVICE_ADDR": "10.0.0.7", "AKRI_ZEROCONF_DEVICE_PORT": "9" });
     let device = instance(
         "cam-1",
         json!({ "spec": { "brokerProperties": properties } }),
     );
-    empty().with_instance(device)
-}
-
-fn empty() -> World {
-    World::default().with_configuration(configuration("cam", json!({})))
+    World::default()
+        .with_configuration(configuration("cam", json!({})))
+        .with_instance(device)
 }
 
 #[tokio::test]
@@ -134,12 +131,12 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
     let (status, body) = get(DEVICES, Some("reader")).await;
     assert_eq!(status, 200, "{body}");
     let list: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(list["devices"][0]["address"], "127.0.0.1:9");
+    assert_eq!(list["devices"][0]["address"], "10.0.0.7:9");
     let (status, body) = get(HTTP_SD, Some("reader")).await;
     let targets: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
         (status, &targets[0]["targets"]),
-        (200, &json!(["127.0.0.1:9"]))
+        (200, &json!(["10.0.0.7:9"]))
     );
     for (path, token, expected, why) in [
         (DEVICES, None, 401, "Authorization: Bearer TOKEN"),
@@ -172,92 +169,37 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
     // Who may read is told what there is not.
     served.world.send_replace(World::default());
     assert_eq!(get(DEVICES, Some("reader")).await.0, 404);
+    let gone = get(HTTP_SD, Some("reader")).await;
+    assert_eq!(gone, (200, "[]".to_owned()));
     served.listed.send_replace(false);
     assert_eq!(get(DEVICES, Some("reader")).await.0, 503);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn strangers_cost_a_bounded_number_of_reviews() {
-    let served = served(world()).await;
+    let reviews: Arc<AtomicUsize> = Arc::default();
+    let access = Access::new(api_server(&reviews));
+    let of = ConfigurationKey::new("default", "cam");
     for _ in 0..10 {
-        assert_eq!(
-            get_from(served.address, DEVICES, Some("reader")).await.0,
-            200
-        );
+        assert_eq!(access.check("reader", &of).await, Ok(()));
+        assert_eq!(access.check("stranger", &of).await, Err(Refusal::Forbidden));
     }
-    assert_eq!(served.reviews.load(Ordering::Relaxed), 2);
-    let mut unavailable = 0;
+    assert_eq!(reviews.load(Ordering::Relaxed), 4);
     for n in 0..100 {
-        let (status, _) = get_from(served.address, DEVICES, Some(&format!("forged-{n}"))).await;
-        unavailable += usize::from(status == 503);
+        let expected = if n < 30 {
+            Refusal::Unknown
+        } else {
+            Refusal::Unavailable
+        };
+        let verdict = access.check(&format!("forged-{n}"), &of).await;
+        assert_eq!(verdict, Err(expected), "{n}");
     }
-    // The bucket refills while this runs.
-    assert!(unavailable > 20, "{unavailable}");
-    assert!(served.reviews.load(Ordering::Relaxed) < 82);
-    // Whoever is known is still served.
-    assert_eq!(
-        get_from(served.address, DEVICES, Some("reader")).await.0,
-        200
-    );
-}
-
-/// Starts a Prometheus server that asks this one every second; `None` on a machine without one.
-async fn prometheus(folder: &std::path::Path, served: SocketAddr) -> Option<(Child, SocketAddr)> {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let configuration = format!(
-        "scrape_configs:\n  - job_name: cameras\n    scrape_interval: 1s\n    http_sd_configs:\n      - url: http://{served}{HTTP_SD}\n        \
-         refresh_interval: 1s\n        authorization: {{type: Bearer, credentials: reader}}\n    relabel_configs:\n      \
-         - {{source_labels: [__meta_petiole_instance], target_label: device}}\n"
-    );
-    let file = folder.join("prometheus.yaml");
-    std::fs::write(&file, configuration).unwrap();
-    let child = Command::new("prometheus")
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.display()))
-        .arg(format!("--web.listen-address={address}"))
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn();
-    Some((child.ok()?, address))
-}
-
-/// Waits until Prometheus has these targets, each by the label that it was given.
-async fn has_targets(prometheus: SocketAddr, expected: &[&str]) {
-    let waits = async {
-        loop {
-            if TcpStream::connect(prometheus).await.is_ok() {
-                let (_, body) = get_from(prometheus, "/api/v1/targets?state=active", None).await;
-                let found: Value = serde_json::from_str(&body).unwrap_or_default();
-                let targets = found["data"]["activeTargets"].as_array();
-                let named = targets.map(|all| -> Vec<_> {
-                    all.iter()
-                        .filter_map(|t| t["labels"]["device"].as_str())
-                        .collect()
-                });
-                if named.as_deref() == Some(expected) {
-                    return;
-                }
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let named = format!("Prometheus has no targets {expected:?}");
-    timeout(Duration::from_secs(30), waits).await.expect(&named);
-}
-
-#[tokio::test]
-async fn a_device_is_a_target_of_prometheus_as_long_as_it_is_there() {
-    let served = served(empty()).await;
-    let folder = tempfile::tempdir().unwrap();
-    let Some((child, address)) = prometheus(folder.path(), served.address).await else {
-        return;
-    };
-    has_targets(address, &[]).await;
-    served.world.send_replace(world());
-    has_targets(address, &["cam-1"]).await;
-    served.world.send_replace(empty());
-    has_targets(address, &[]).await;
-    drop(child);
+    assert_eq!(reviews.load(Ordering::Relaxed), 34);
+    // Whoever was allowed lately is asked about again, however many strangers there are.
+    advance(Duration::from_secs(60)).await;
+    for n in 0..100 {
+        access.check(&format!("more-{n}"), &of).await.unwrap_err();
+    }
+    assert_eq!(access.check("reader", &of).await, Ok(()));
+    assert_eq!(reviews.load(Ordering::Relaxed), 34 + 32 + 2);
 }
