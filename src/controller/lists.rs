@@ -115,13 +115,9 @@ impl Lists {
 
     /// Returns the problem of each Configuration of a part that asks for a list.
     pub(crate) fn problems(&self, world: &World) -> Problems {
-        let asks = |key| {
-            world
-                .configurations
-                .get(key)
-                .is_some_and(|c| c.spec.device_list)
-        };
-        let kept = self.kept.iter().filter(|(key, _)| asks(key));
+        let there = &world.configurations;
+        let asks = |key| there.get(key).is_some_and(|c| c.spec.device_list);
+        let kept = self.kept.iter().filter(|(key, _)| asks(*key));
         kept.filter_map(|(key, kept)| Some((key.clone(), kept.problem.clone()?)))
             .collect()
     }

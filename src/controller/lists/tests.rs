@@ -46,7 +46,7 @@ async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_whil
         format!("POST {PATH}?&{BY}"),
     ];
     assert_eq!(fake.asked(), expected);
-    assert_eq!(pass(&fake, &mut lists, &world(true), 1).await, []);
+    assert_eq!(pass(&fake, &mut lists, &world(true), 3).await, []);
     assert!(lists.problems(&world(true)).is_empty());
 }
 
