@@ -41,8 +41,8 @@ use tracing::warn;
 /// The key of the list in a ConfigMap.
 const FILE: &str = "devices.json";
 
-/// The most bytes of all lists that are written in a burst. Beyond it: 1 MiB a second, and the other writes wait. Between two
-/// compactions etcd keeps what was written in five minutes.
+/// The most bytes of all lists that are written in a burst. etcd keeps what was written in five minutes, until it compacts.
+/// Beyond it: 1 MiB a second, and the other writes wait.
 const WRITTEN_MAX: usize = 16 * 1024 * 1024;
 const WRITTEN_PER_SECOND: u32 = 1024 * 1024;
 /// The time for which writes must be refused until the Configuration says so: the ConfigMap of an earlier Configuration of its
