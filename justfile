@@ -174,7 +174,7 @@ matrix *versions: image
     for version in "${versions[@]}"; do
       K8S=$version tests/e2e/cluster/cluster build
       echo "Kubernetes $version"
-      K8S=$version tests/e2e/run cluster: cdi: lifecycle: promises: real_kubelet: restarts: rights: stories: why:
+      K8S=$version tests/e2e/run cluster: cdi: lifecycle: lists: promises: real_kubelet: restarts: rights: stories: why:
     done
 
 # A cluster under chaos, for SECONDS: devices that flap, everything killed and cut off at random, memory and slots watched

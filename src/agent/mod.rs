@@ -324,7 +324,9 @@ impl Agent {
                 registered: self.published.registered.subscribe(),
                 discovery: thread.pulse(),
             });
-            tasks.spawn("http", |stop| http::serve(address, health, stop));
+            tasks.spawn("http", |stop| {
+                http::serve(address, http::routes(health), stop)
+            });
         }
         if let Some(address) = self.settings.metrics_address {
             tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));

@@ -29,6 +29,9 @@ pub struct Flags {
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, env = "PETIOLE_HTTP_ADDRESS", value_name = "IP:PORT")]
     http_address: Option<SocketAddr>,
+    /// Serve the devices of each Configuration there, too, to those whom the API server allows it
+    #[arg(long, env = "PETIOLE_DEVICE_LISTS", requires = "http_address")]
+    device_lists: bool,
 }
 
 impl Flags {
@@ -42,6 +45,7 @@ impl Flags {
             refused_pods: self.delete_refused_pods.then_some(prefixes),
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
+            device_lists: self.device_lists,
         }
     }
 }

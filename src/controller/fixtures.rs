@@ -236,6 +236,7 @@ impl Fake {
                 refused_pods: None,
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
+                device_lists: false,
             },
             is_leader: watch::channel(true).1,
         };

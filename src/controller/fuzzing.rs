@@ -103,7 +103,7 @@ impl Controller {
                 let written: Configuration = serde_json::from_value(object)?;
                 Answer::Written(Written::with(change(written, |c| c)))
             }
-            Request::Device(_) | Request::Service(_) | Request::Eviction(_) => {
+            Request::Device(_) | Request::Service(_) | Request::List(_) | Request::Eviction(_) => {
                 Answer::Written(Written::new(Tried::Done))
             }
             Request::Broker(action) => anyhow::bail!("a broker is missing: {action:?}"),

@@ -324,6 +324,7 @@ mod tests {
                 refused_pods: None,
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
+                device_lists: false,
             },
             is_leader: watch::channel(false).1,
         })

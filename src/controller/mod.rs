@@ -5,13 +5,14 @@
 //! API server ─ watches ─> parts ─> queue ─> turns ─┬─ 1. nodes      Instances from the NodeDevices of all nodes; lost nodes
 //!     ▲                     ▲                      ├─ 2. brokers    Pods and Jobs for Instances
 //!     │                     │ answers              ├─ 3. services   Services for Instances and Configurations
-//!     │                     │                      ├─ 4. status     conditions and counts
-//!     └───── requests ──────┴──────── run ─────────┴─ 5. evictions  Pods that have lost their device
+//!     │                     │                      ├─ 4. lists      ConfigMaps that list the devices of Configurations
+//!     │                     │                      ├─ 5. status     conditions and counts
+//!     └───── requests ──────┴──────── run ─────────┴─ 6. evictions  Pods that have lost their device
 //! ```
 //! One loop (`run.rs`) takes each object into its part of the cluster as it arrives (`parts.rs`). A part that has changed, or
-//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these five stages. Each plans by what the stages before it have
+//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Each plans by what the stages before it have
 //! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
-//! (`throttle.rs`). Only the holder of the Lease acts.
+//! (`throttle.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
 pub(crate) mod brokers;
 pub(crate) mod clock;
 mod definitions;
@@ -22,6 +23,7 @@ mod fixtures;
 pub mod fuzzing;
 pub(crate) mod index;
 mod lease;
+pub(crate) mod lists;
 pub(crate) mod news;
 pub(crate) mod nodes;
 pub(crate) mod open_turns;
@@ -31,6 +33,7 @@ pub(crate) mod pod_state;
 pub(crate) mod queue;
 mod run;
 pub(crate) mod services;
+mod settle;
 mod shared;
 pub(crate) mod shown;
 pub(crate) mod status;
@@ -85,9 +88,10 @@ pub async fn run(
     });
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     let watches = Watches::spawn(&mut tasks, &client, &shared.settings);
+    let (lists, questions) = lists::serve::routes(client, is_listed.clone());
     tasks.spawn("loop", |stop| {
         let shared = shared.clone();
-        async move { run::run(&shared, watches, listed, stop).await }
+        async move { run::run(&shared, watches, questions, listed, stop).await }
     });
     if let Some(prefixes) = shared.settings.refused_pods.clone() {
         tasks.spawn("refused Pods", |stop| {
@@ -95,8 +99,12 @@ pub async fn run(
         });
     }
     if let Some(address) = shared.settings.http_address {
-        let health = Health::new(move || missing(*is_listed.borrow()));
-        tasks.spawn("http", |stop| http::serve(address, health, stop));
+        let routes = http::routes(Health::new(move || missing(*is_listed.borrow())));
+        let routes = match shared.settings.device_lists {
+            true => routes.merge(lists),
+            false => routes,
+        };
+        tasks.spawn("http", |stop| http::serve(address, routes, stop));
     }
     tasks.run(GRACE).await
 }

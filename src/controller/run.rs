@@ -2,6 +2,7 @@
 //! answers back.
 use super::{
     brokers, evictions,
+    lists::{self, serve::Question},
     news::News,
     nodes::{self, absent_node::Now},
     outcome::Note,
@@ -18,7 +19,7 @@ use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,10 +33,11 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// The most answers that are taken in before what the watches show.
 const ANSWERS_AT_ONCE: usize = 64;
 
-/// Runs the loop. `is_listed` becomes true once all objects are known.
+/// Runs the loop, and answers `questions`. `is_listed` becomes true once all objects are known.
 pub(super) async fn run(
     shared: &Shared,
     mut watches: Watches,
+    mut questions: mpsc::Receiver<Question>,
     is_listed: watch::Sender<bool>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -65,6 +67,11 @@ pub(super) async fn run(
             changed = is_leader.changed() => {
                 changed?;
                 counts.outdated();
+                continue;
+            }
+            Some(question) = questions.recv() => {
+                let world = turns.part(question.name());
+                question.answer(&world);
                 continue;
             }
             happened = next(&mut open, &mut watches, wake) => happened?,
@@ -156,6 +163,7 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
         Request::Device(action) => Answer::Written(nodes::act(shared, action).await),
         Request::Broker(action) => Answer::Performed(brokers::perform(shared, action).await),
         Request::Service(action) => Answer::Written(services::act(shared, action).await),
+        Request::List(action) => Answer::Written(lists::act(shared, action).await),
         Request::Status(action) => Answer::Written(status::act(shared, action).await),
         Request::Eviction(action) => Answer::Written(evictions::act(shared, action).await),
     }
@@ -225,7 +233,7 @@ mod tests {
             atomic::{AtomicUsize, Ordering},
         },
     };
-    use tokio::{sync::mpsc, time::sleep};
+    use tokio::time::sleep;
 
     /// Runs the loop in a cluster with many devices that have no Instance, until it ends.
     async fn ends_with(
@@ -260,7 +268,8 @@ mod tests {
             others,
         };
         let (listed, is_listed) = watch::channel(false);
-        let running = run(&fake.shared, watches, listed, stop);
+        let (_, questions) = mpsc::channel(1);
+        let running = run(&fake.shared, watches, questions, listed, stop);
         timeout(Duration::from_secs(60), running).await??;
         assert!(*is_listed.borrow());
         drop((set, leader));

@@ -31,6 +31,8 @@ pub struct Settings {
     pub variables: Variables,
     /// The address that serves metrics, health and readiness.
     pub http_address: Option<SocketAddr>,
+    /// True if it also serves the lists of devices.
+    pub device_lists: bool,
 }
 
 /// The values that the controller's tasks share.

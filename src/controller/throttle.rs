@@ -1,8 +1,8 @@
 //! Decides when a request may be sent again. The cluster changes all the time, and each change leads to a new plan: what has
 //! failed, or what somebody else undoes, must not be repeated for each of them. Pure.
 use super::{
-    brokers::plan::Action as BrokerAction, nodes, queue::Waits, services, status::plan::Object,
-    turn::Request,
+    brokers::plan::Action as BrokerAction, lists, nodes, queue::Waits, services,
+    status::plan::Object, turn::Request,
 };
 use crate::{model::names::ObjectKey, pace::Pace};
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
@@ -20,6 +20,7 @@ enum Kind {
     Device,
     Broker,
     Service,
+    List,
     Status,
     Eviction,
 }
@@ -37,7 +38,7 @@ impl Kind {
     /// where the plan itself knows when to do it again.
     fn waits(self) -> Option<[Duration; 2]> {
         let (first, longest) = match self {
-            Self::Look | Self::Broker => return None,
+            Self::Look | Self::Broker | Self::List => return None,
             Self::Batch => (100, 2_000),
             Self::Device => (500, 30_000),
             Self::Service => (500, 60_000),
@@ -129,6 +130,10 @@ fn step(request: &Request) -> Step {
         Request::Service(action) => {
             let (object, what) = services::step(action);
             (Kind::Service, what.into(), object)
+        }
+        Request::List(action) => {
+            let (object, what) = lists::step(action);
+            (Kind::List, what.into(), object)
         }
         Request::Status(action) => match &action.object {
             Object::Configuration(key) => (Kind::Status, "Configuration".into(), key.untyped()),

@@ -2,6 +2,7 @@
 use super::{
     brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
     evictions::plan::Action as EvictionAction,
+    lists::plan::Action as ListAction,
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
     outcome::{Tried, Written},
     services::plan::Action as ServiceAction,
@@ -19,6 +20,7 @@ pub(crate) enum Request {
     Device(DeviceAction),
     Broker(BrokerAction),
     Service(ServiceAction),
+    List(ListAction),
     Status(StatusAction),
     Eviction(EvictionAction),
 }
@@ -49,6 +51,7 @@ impl Answer {
             }),
             Request::Device(_)
             | Request::Service(_)
+            | Request::List(_)
             | Request::Status(_)
             | Request::Eviction(_) => Self::Written(Written::new(Tried::Failed)),
         }
@@ -60,6 +63,7 @@ pub(crate) enum Stage {
     Devices,
     Brokers,
     Services,
+    Lists,
     Status,
     Evictions,
 }
@@ -69,7 +73,8 @@ impl Stage {
         match self {
             Self::Devices => Some(Self::Brokers),
             Self::Brokers => Some(Self::Services),
-            Self::Services => Some(Self::Status),
+            Self::Services => Some(Self::Lists),
+            Self::Lists => Some(Self::Status),
             Self::Status => Some(Self::Evictions),
             Self::Evictions => None,
         }
@@ -77,7 +82,10 @@ impl Stage {
 
     /// Returns whether webhooks of others decide on what is written.
     pub(crate) fn is_admitted(self) -> bool {
-        matches!(self, Self::Brokers | Self::Services | Self::Evictions)
+        match self {
+            Self::Brokers | Self::Services | Self::Lists | Self::Evictions => true,
+            Self::Devices | Self::Status => false,
+        }
     }
 }
 

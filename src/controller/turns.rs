@@ -1,20 +1,22 @@
 //! Decides what the controller does next: which part of the cluster has its turn, and which requests it sends. It sends
 //! nothing itself and has no clock, so that tests and the simulation run it as the loop does (`run.rs`).
 //!
-//! A turn has five stages: devices, brokers, services, status, evictions. Each is planned with what the stages before it have
+//! A turn has six stages: devices, brokers, services, lists, status, evictions. Each is planned with what the stages before it have
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other
 //! part. Only a leader has turns.
 use super::{
-    brokers::{self, Brokers, Performed, memory::Outcome, plan::Action as BrokerAction},
+    brokers::Brokers,
     clock::SteadyClock,
     evictions::Evictions,
-    nodes::{self, Devices, absent_node::Now, plan::Action as DeviceAction},
+    index::part_of,
+    lists::Lists,
+    nodes::{Devices, absent_node::Now, plan::Action as DeviceAction},
     open_turns::OpenTurns,
-    outcome::{Note, Tried, Written},
+    outcome::Note,
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,
-    status::{self, Statuses, plan::Seen},
+    status::{Statuses, plan::Seen},
     throttle::Throttle,
     turn::{Answer, Request, Stage, Turn, requests},
     world::World,
@@ -38,7 +40,7 @@ const ALL_AGAIN: Duration = Duration::from_mins(5);
 
 /// Everything that the controller knows and remembers.
 pub(crate) struct Turns {
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
     queue: Queue,
     throttle: Throttle,
     open: OpenTurns,
@@ -46,14 +48,15 @@ pub(crate) struct Turns {
     crowded_out: VecDeque<String>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
     all_again_at: Option<Instant>,
-    clock: SteadyClock,
-    devices: Devices,
-    brokers: Brokers,
-    services: Services,
+    pub(super) clock: SteadyClock,
+    pub(super) devices: Devices,
+    pub(super) brokers: Brokers,
+    pub(super) services: Services,
+    pub(super) lists: Lists,
     statuses: Statuses,
-    evictions: Evictions,
+    pub(super) evictions: Evictions,
     /// Events that are to be written.
-    notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
 }
 
 impl Turns {
@@ -69,6 +72,7 @@ impl Turns {
             devices: Devices::default(),
             brokers: Brokers::new(resource_prefix.clone()),
             services: Services::default(),
+            lists: Lists::new(),
             statuses: Statuses::default(),
             evictions: Evictions::new(resource_prefix),
             notes: vec![],
@@ -78,6 +82,11 @@ impl Turns {
     /// Returns the whole cluster as it is known.
     pub(crate) fn world(&self) -> &World {
         self.cluster.whole()
+    }
+
+    /// Returns the cluster with the Configurations of this name and what belongs to them.
+    pub(crate) fn part(&self, configuration: &str) -> World {
+        self.cluster.part(&part_of(configuration))
     }
 
     /// Returns the Events that are to be written.
@@ -107,7 +116,7 @@ impl Turns {
         self.cluster.is_listed()
     }
 
-    fn touch(&mut self, touched: Touched) {
+    pub(super) fn touch(&mut self, touched: Touched) {
         for part in &touched.parts {
             self.queue.touch(part);
         }
@@ -120,7 +129,7 @@ impl Turns {
         }
     }
 
-    fn touch_all(&mut self) {
+    pub(super) fn touch_all(&mut self) {
         self.touch(Touched {
             is_all: true,
             parts: BTreeSet::new(),
@@ -138,6 +147,7 @@ impl Turns {
         if leads {
             self.devices.forget_nodes();
             self.services = Services::default();
+            self.lists = Lists::new();
         }
         self.all_again_at = leads.then_some(now.instant);
     }
@@ -222,6 +232,11 @@ impl Turns {
                 let (actions, waits) = self.services.plan(part, &world, steady);
                 (requests(actions, Request::Service), waits)
             }
+            Stage::Lists => {
+                let world = self.cluster.part(part);
+                let (actions, waits) = self.lists.plan(&world, self.clock.at(now.instant));
+                (requests(actions, Request::List), waits)
+            }
             Stage::Status => self.plan_status(part, now),
             Stage::Evictions => {
                 turn.is_touched = false; // what has changed before is planned with
@@ -276,8 +291,9 @@ impl Turns {
 
     fn plan_status(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
         let world = self.cluster.part(part);
-        // Of two problems of a Configuration the one of its Service is shown.
-        let mut problems = self.devices.problems(&world);
+        // Of two problems of a Configuration the one of its Service is shown, and that of its list last.
+        let mut problems = self.lists.problems(&world);
+        problems.extend(self.devices.problems(&world));
         problems.extend(self.services.problems(part, &world));
         let seen = Seen {
             world: &world,
@@ -317,81 +333,6 @@ impl Turns {
             self.go_on(part, turn, now);
         } else {
             self.queue.touch(&part);
-        }
-    }
-
-    /// Takes in what an answer says. Returns whether its request has failed.
-    fn settle(&mut self, part: &str, request: &Request, answer: Answer, now: Now) -> bool {
-        match (request, answer) {
-            (Request::Look(node), Answer::Pods(pods)) => {
-                if self.devices.looked(node, pods, now) {
-                    // The node may hold slots in every part.
-                    self.touch_all();
-                }
-                false
-            }
-            (Request::Broker(action), Answer::Performed(performed)) => {
-                self.settle_broker(part, action, performed, now)
-            }
-            (request, Answer::Written(written)) => {
-                self.settle_write(part, request, &written, now);
-                self.take_over(part, written.objects);
-                written.tried == Tried::Failed
-            }
-            (request, answer) => unreachable!("{answer:?} answers {request:?}"),
-        }
-    }
-
-    fn settle_write(&mut self, part: &str, request: &Request, written: &Written, now: Now) {
-        let world = self.cluster.whole();
-        match request {
-            Request::Device(action) => {
-                self.devices.settle(action, written, now);
-                if written.tried == Tried::Done {
-                    self.notes.extend(nodes::note_of_deletion(world, action));
-                }
-                if let DeviceAction::Delete { key, uid, .. } = action
-                    && matches!(written.tried, Tried::Done | Tried::Gone)
-                {
-                    self.cluster.instance_deleted(key, uid);
-                }
-            }
-            Request::Service(action) => {
-                (self.services).settle(part, action, written.problem.clone());
-            }
-            Request::Status(action) if written.tried == Tried::Done => {
-                self.notes.extend(status::notes(world, action));
-            }
-            Request::Eviction(action) => self.evictions.settle(action, written, now.instant),
-            Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
-        }
-    }
-
-    /// Returns whether the broker was not changed as planned, for whatever reason.
-    fn settle_broker(
-        &mut self,
-        part: &str,
-        action: &BrokerAction,
-        Performed { outcome, object }: Performed,
-        now: Now,
-    ) -> bool {
-        let steady = self.clock.at(now.instant);
-        let world = self.cluster.whole();
-        let note = self.brokers.settle(world, action, &outcome, steady);
-        self.notes.extend(note);
-        if let Some((key, uid)) = brokers::deleted(action, &outcome) {
-            self.cluster.deleted(key, uid);
-        }
-        self.take_over(part, object);
-        outcome != Outcome::Done
-    }
-
-    /// Takes over the objects of an answer. The part itself looks at them in its next stage.
-    fn take_over(&mut self, part: &str, objects: impl IntoIterator<Item = News>) {
-        for news in objects {
-            let mut touched = self.cluster.answered(news);
-            touched.parts.remove(part);
-            self.touch(touched);
         }
     }
 }

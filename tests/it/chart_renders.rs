@@ -27,6 +27,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
         &[
             "monitor.kind=ServiceMonitor",
             "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
+            "deviceLists.enabled=true,deviceLists.configMaps=true",
         ],
     ),
     (
@@ -42,6 +43,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "extraManifests[0].apiVersion=v1,extraManifests[0].kind=ConfigMap",
             r"extraManifests[0].metadata.name=\{\{ .Release.Name }}-extra",
             "admissionPolicies.enabled=false,test.enabled=false,uninstall.enabled=false",
+            "deviceLists.enabled=true,deviceLists.configMaps=true",
         ],
     ),
     (

@@ -108,6 +108,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             refused_pods: None,
             variables: petiole::model::variables::Variables::default(),
             http_address: None,
+            device_lists: false,
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
         // These watches are open: the Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.

@@ -194,6 +194,7 @@ impl Controller {
             Request::Broker(action) => Answer::Performed(self.perform(action).await),
             Request::Status(action) => Answer::Written(self.write_status(action).await),
             Request::Service(action) => panic!("there are no Services: {action:?}"),
+            Request::List(action) => panic!("no Configuration asks for it: {action:?}"),
             Request::Eviction(action) => panic!("no Configuration asks for it: {action:?}"),
         }
     }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
 /// The kinds that we write. Any other kind counts as `other`, so that the label is bounded.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 16] = [
+    "configmaps",
     "configurations",
     "configurations/status",
     "customresourcedefinitions",
@@ -20,6 +21,8 @@ const KINDS: [&str; 13] = [
     "nodes/status",
     "pods",
     "services",
+    "subjectaccessreviews",
+    "tokenreviews",
 ];
 const OTHER: &str = "other";
 /// The content type of a server-side apply.

@@ -50,17 +50,17 @@ const BIND_RETRY: Duration = Duration::from_secs(1);
 /// The pause between attempts to accept if the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves all three paths until `shutdown`.
+/// Serves these routes until `shutdown`.
 pub async fn serve(
     address: SocketAddr,
-    health: Health,
+    routes: Router,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let Some(listener) = bind(address, "--http-address", &shutdown).await? else {
         return Ok(());
     };
     info!(address = %listener.local_addr()?, "serving metrics, health and readiness");
-    serve_routes(listener, routes(health), CONNECTION_TIMEOUT, shutdown).await;
+    serve_routes(listener, routes, CONNECTION_TIMEOUT, shutdown).await;
     Ok(())
 }
 
@@ -111,7 +111,8 @@ fn metrics_route() -> Router {
     Router::new().route("/metrics", get(exposition))
 }
 
-fn routes(health: Health) -> Router {
+/// Returns the routes of all three paths.
+pub fn routes(health: Health) -> Router {
     let probes = Router::new()
         .route("/healthz", get(liveness))
         .route("/readyz", get(readiness))

@@ -101,6 +101,7 @@ async fn pass(client: Client, world: World) -> Pass {
             refused_pods: None,
             variables: Variables::default(),
             http_address: None,
+            device_lists: false,
         },
         is_leader: watch::channel(true).1,
     };

@@ -15,8 +15,11 @@ use crate::{
         changes::{Change, version_of},
     },
     controller::{
+        brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
         fixtures::{at, configuration, instance, key, node_devices, ready},
         nodes::absent_node::Pods,
+        outcome::{Tried, Written},
+        status,
         world::NodeState,
     },
     model::{instance_name::InstanceName, names::Key},
@@ -48,6 +51,7 @@ fn words(request: &Request) -> String {
         Request::Broker(BrokerAction::CreatePod { broker, .. }) => format!("pod {}", broker.key),
         Request::Broker(action) => format!("{action:?}"),
         Request::Service(action) => format!("{action:?}"),
+        Request::List(action) => format!("{action:?}"),
         Request::Status(action) => format!("status {:?}", action.object),
         Request::Eviction(action) => format!("evict {} from {}", action.configuration, action.node),
     }

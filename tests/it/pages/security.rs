@@ -90,6 +90,10 @@ const KEPT_FROM: &[(&str, &str)] = &[
         "test_with_a_stolen_token_only_its_own_node_can_be_touched",
     ),
     (
+        "write or get ConfigMaps of others",
+        "test_nobody_gets_rights_on_config_maps_by_the_controller",
+    ),
+    (
         "act while the release stays",
         "a_release_that_is_not_being_removed_stays_with_the_reason",
     ),

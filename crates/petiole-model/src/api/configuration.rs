@@ -116,6 +116,11 @@ pub struct ConfigurationSpec {
     #[serde(default, deserialize_with = "when_gone")]
     pub when_gone: WhenGone,
 
+    /// Whether the controller keeps a ConfigMap `<configuration>-devices` in this namespace, whose key `devices.json` has the list of
+    /// all devices with their addresses, properties and health. Without a cluster this has no effect.
+    #[serde(default)]
+    pub device_list: bool,
+
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
     /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several
     /// nodes reports alone, at most half of what the others leave. Devices beyond it are left out, and the Configuration says so.

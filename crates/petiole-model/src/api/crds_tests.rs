@@ -151,6 +151,7 @@ fn akris_lacks_our_fields() {
         [
             "subresource status",
             "spec.containerDevices",
+            "spec.deviceList",
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
             "spec.instances",

@@ -48,6 +48,10 @@ reasons! {
     DeviceFlaps,
     DeviceGone,
     DeviceGoneInUse,
+    /// The API server refuses the ConfigMap with the list of devices, or it is not ours.
+    DeviceListRefused,
+    /// Not all devices fit into the ConfigMap.
+    DeviceListTooLarge,
     DeviceSeen,
     DiscoveryFailed,
     DiscoveryIncomplete,

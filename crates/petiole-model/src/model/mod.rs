@@ -1,4 +1,5 @@
 //! Defines the plain values of the project and the rules between them. Pure: no I/O, no clock, no async.
+pub mod address;
 pub mod age;
 pub mod budget;
 pub mod container_devices;

@@ -12,20 +12,18 @@ use petiole_model::{
         instance::{Instance, InstanceStatus, is_seen},
         names::{self, INSTANCE_LABEL},
     },
-    model::{instance_name::InstanceKey, limits::cut},
+    model::{address::address, instance_name::InstanceKey, limits::cut},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Properties that name a device, and those that say how to reach it. The handlers of this repository set them.
+/// Properties that name a device. The handlers of this repository set them.
 const NAMES: &[&str] = &[
     "AKRI_ZEROCONF_DEVICE_NAME",
     "UDEV_DEVNODE",
     "DEVICE_PATH",
     "DEBUG_ECHO_DESCRIPTION",
 ];
-const ADDRESS: &str = "AKRI_ZEROCONF_DEVICE_ADDR";
-const PORT: &str = "AKRI_ZEROCONF_DEVICE_PORT";
 /// The most bytes of a message. Its condition has all of it.
 const MESSAGE_MAX: usize = 500;
 
@@ -123,7 +121,7 @@ fn device(
         namespace: key.namespace.clone(),
         instance: key.name.clone().into(),
         device: device_name(instance),
-        address: address(instance),
+        address: address(&instance.spec.broker_properties),
         configuration: instance.spec.configuration_name.clone().into(),
         resource: snapshot.instance_resource(key).into(),
         nodes: nodes(instance),
@@ -146,19 +144,6 @@ pub fn device_name(instance: &Instance) -> String {
     let id = || annotations.and_then(|annotations| annotations.get(names::DEVICE_ID));
     let own = || instance.metadata.name.clone().unwrap_or_default();
     named.next().or_else(id).cloned().unwrap_or_else(own)
-}
-
-fn address(instance: &Instance) -> Option<String> {
-    let properties = &instance.spec.broker_properties;
-    let address = properties.get(ADDRESS)?;
-    let host = match address.contains(':') {
-        true => format!("[{address}]"),
-        false => address.clone(),
-    };
-    Some(match properties.get(PORT) {
-        Some(port) => format!("{host}:{port}"),
-        None => address.clone(),
-    })
 }
 
 pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {

@@ -201,7 +201,7 @@ async fn a_port_that_is_taken_is_waited_for() {
         sleep(BIND_RETRY * 100).await;
         shutdown.cancel();
     };
-    let served = serve(address, Health::new(Vec::new), shutdown.clone());
+    let served = serve(address, routes(Health::new(Vec::new)), shutdown.clone());
     let (served, ()) = tokio::join!(served, ended);
     served.unwrap();
 }
@@ -210,7 +210,12 @@ async fn a_port_that_is_taken_is_waited_for() {
 async fn an_address_that_can_never_be_used_is_named_with_its_flag() {
     // A link-local address says nothing without an interface.
     let address = "[fe80::1]:9170".parse().unwrap();
-    let served = serve(address, Health::new(Vec::new), CancellationToken::new()).await;
+    let served = serve(
+        address,
+        routes(Health::new(Vec::new)),
+        CancellationToken::new(),
+    )
+    .await;
     let error = format!("{:#}", served.unwrap_err());
     assert!(
         error.starts_with(&format!("--http-address {address}: ")),

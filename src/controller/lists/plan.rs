@@ -1,0 +1,106 @@
+//! Decides which ConfigMaps with lists of devices are written and deleted. Pure.
+use super::format::{Devices, Text};
+use crate::{
+    api::configuration::Problem,
+    controller::{clock::elapsed, queue::Waits, world::World},
+    model::{
+        names::{ObjectKey, digest_32},
+        typed_names::ConfigurationKey,
+    },
+};
+use k8s_openapi::jiff::Timestamp;
+use std::{collections::BTreeMap, time::Duration};
+
+/// The most bytes of the devices in a ConfigMap, of which the API server takes 1 MiB. Beyond it: the largest devices are left out,
+/// and the Configuration says so (`DeviceListTooLarge`).
+const CONFIG_MAP_BYTES_MAX: usize = 900 * 1024;
+/// The least time between two looks at a list, whose text may be as long: a ConfigMap is behind by this at most.
+pub(super) const LOOKED_EVERY: Duration = Duration::from_secs(2);
+/// A ConfigMap is written again after this time, though nothing has changed: the controller may not read it, and so does not see
+/// what others do to it.
+const MENDED_AFTER: Duration = Duration::from_mins(5);
+
+/// What is known of the ConfigMaps of Configurations that ask for one.
+pub(crate) type Kept = BTreeMap<ConfigurationKey, KeptList>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptList {
+    /// The uid of the Configuration.
+    pub(crate) uid: String,
+    /// The digest of the list that was written last; empty if the last write was refused.
+    pub(crate) digest: String,
+    /// When that was written, or refused for the first time.
+    pub(crate) at: Timestamp,
+    pub(crate) looked: Timestamp,
+    pub(crate) problem: Option<Problem>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    Write(Owner, Text),
+    /// Deletes the ConfigMap of a Configuration that asks for none any more.
+    Delete(Owner),
+}
+
+/// The Configuration that a ConfigMap is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) key: ConfigurationKey,
+    pub(crate) uid: String,
+}
+
+impl Action {
+    pub(crate) fn owner(&self) -> &Owner {
+        match self {
+            Self::Write(owner, _) | Self::Delete(owner) => owner,
+        }
+    }
+}
+
+impl Owner {
+    /// Returns the key of the ConfigMap.
+    pub(crate) fn config_map(&self) -> ObjectKey {
+        ObjectKey::new(&self.key.namespace, format!("{}-devices", self.key.name))
+    }
+}
+
+/// Returns the writes of a part, and the time after which one is to be repeated. What belongs to deleted Configurations is garbage.
+pub(crate) fn plan(world: &World, kept: &mut Kept, now: Timestamp) -> (Vec<Action>, Waits) {
+    let (mut actions, mut waits) = (vec![], Waits::default());
+    for (key, configuration) in &world.configurations {
+        if configuration.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let owner = Owner {
+            key: key.clone(),
+            uid: configuration.metadata.uid.clone().unwrap_or_default(),
+        };
+        let kept = kept.get_mut(key).filter(|kept| kept.uid == owner.uid);
+        if !configuration.spec.device_list {
+            actions.extend(kept.map(|_| Action::Delete(owner)));
+            continue;
+        }
+        let looked = kept.as_ref().map(|kept| elapsed(kept.looked, now));
+        if let Some(looked) = looked.filter(|looked| *looked < LOOKED_EVERY) {
+            waits.add(LOOKED_EVERY - looked);
+            continue;
+        }
+        let Some(devices) = Devices::new(world, key) else {
+            continue;
+        };
+        let text = devices.json(CONFIG_MAP_BYTES_MAX);
+        let left = kept.and_then(|kept| {
+            kept.looked = now;
+            let is_same = kept.digest == digest_32(&text.text);
+            is_same.then(|| MENDED_AFTER.saturating_sub(elapsed(kept.at, now)))
+        });
+        match left.filter(|left| !left.is_zero()) {
+            Some(left) => waits.add(left),
+            None => actions.push(Action::Write(owner, text)),
+        }
+    }
+    (actions, waits)
+}
+
+#[cfg(test)]
+mod tests;
