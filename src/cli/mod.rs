@@ -31,6 +31,7 @@ mod once;
 mod open_files;
 #[cfg(feature = "people")]
 mod plugin;
+mod probe;
 mod scope;
 #[cfg(feature = "people")]
 mod shell;

@@ -1,11 +1,14 @@
 //! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
 pub mod cdi;
+mod certificates;
 pub mod debug_echo;
 mod fields;
 mod matcher;
 pub mod mqtt;
+mod neighbours;
 pub mod onvif;
 pub mod opcua;
+pub mod probe;
 mod publish;
 mod tcp;
 pub mod udev;
@@ -13,13 +16,15 @@ pub mod zeroconf;
 
 use super::DiscoveryHandler;
 
-/// The devices of the machine itself that Configurations may offer.
+/// What Configurations may offer of the machine itself, and whom they may have asked.
 #[derive(Debug, Clone)]
 pub struct Allowed {
     /// The allowed kinds of CDI device.
     pub kinds: cdi::Kinds,
     /// The allowed subsystems of the kernel.
     pub subsystems: udev::Subsystems,
+    /// The networks whose hosts may be probed.
+    pub networks: probe::Networks,
 }
 
 impl Allowed {
@@ -27,19 +32,28 @@ impl Allowed {
     pub const ALL: Self = Self {
         kinds: cdi::Kinds::All,
         subsystems: udev::Subsystems::All,
+        networks: probe::Networks::ALL,
     };
 }
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these.
-pub const ISOLATABLE: [&str; 6] = ["zeroconf", "debugEcho", "udev", "onvif", "opcua", "mqtt"];
+pub const ISOLATABLE: [&str; 7] = [
+    "zeroconf",
+    "debugEcho",
+    "udev",
+    "onvif",
+    "opcua",
+    "mqtt",
+    "probe",
+];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     builtin_with(Allowed::ALL)
 }
 
-/// Returns all handlers of this binary. Configurations may offer only the `allowed` devices.
+/// Returns all handlers of this binary. Configurations may offer and ask only what is `allowed`.
 pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     let zeroconf = zeroconf::Zeroconf::default();
     vec![
@@ -49,6 +63,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(onvif::Onvif),
         Box::new(mqtt::Mqtt::default()),
+        Box::new(probe::Probe::new(allowed.networks)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }
