@@ -17,6 +17,7 @@ mod mqtt;
 mod onvif;
 mod opcua;
 mod pod;
+mod probe;
 mod slots;
 mod udev;
 
@@ -25,7 +26,7 @@ use std::sync::OnceLock;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 15] = [
+const TARGETS: [(&str, Target); 16] = [
     ("cdi", cdi::run),
     ("checkpoint", checkpoint::run),
     ("configuration", configuration::run),
@@ -39,6 +40,7 @@ const TARGETS: [(&str, Target); 15] = [
     ("onvif", onvif::run),
     ("opcua", opcua::run),
     ("pod", pod::run),
+    ("probe", probe::run),
     ("slots", slots::run),
     ("udev", udev::run),
 ];

@@ -10,6 +10,7 @@ use crate::{
         handlers::{
             self, Allowed,
             cdi::{AllowedKind, Kinds},
+            probe::Networks,
             udev::{AllowedSubsystem, Subsystems},
         },
         session::Handlers,
@@ -153,6 +154,8 @@ pub struct Flags {
         value_delimiter = ','
     )]
     udev_subsystems: Option<Vec<AllowedSubsystem>>,
+    #[command(flatten)]
+    probe: super::probe::ProbeFlags,
     /// Folder in which discovery handlers of your own register, as with Akri: `agent-registration.sock` is created there
     /// [default: none; Akri's is /var/lib/akri]
     #[arg(long, env = "PETIOLE_HANDLERS_DIR", value_name = "DIR")]
@@ -262,6 +265,13 @@ impl Flags {
         }
     }
 
+    /// Returns the networks whose hosts may be asked, by the same rule.
+    fn probe_networks(&self) -> Networks {
+        let all = self.is_standalone().then_some(Networks::ALL);
+        let usual = all.unwrap_or_else(|| Networks::from_iter([]));
+        self.probe.networks(usual)
+    }
+
     fn handlers(&self) -> Handlers {
         let variables = Variables::allowing(self.allow_variables.clone());
         let allowed = Allowed {
@@ -269,6 +279,7 @@ impl Flags {
             subsystems: self.udev_subsystems(),
             paths: self.paths.allowed(self.is_standalone()),
             dev: self.paths.dev.dir.clone(),
+            networks: self.probe_networks(),
         };
         let handlers = Handlers::new(handlers::builtin_with(allowed)).with_variables(variables);
         // A look takes no handlers from the agent that runs.

@@ -4,6 +4,7 @@ use crate::discovery::{
     external::process,
     handlers::{
         self, Allowed,
+        probe::Networks,
         udev::{AllowedSubsystem, Subsystems},
     },
 };
@@ -19,10 +20,10 @@ const ISOLATED_DIR: &str = "/var/lib/akri/isolated";
 #[command(after_help = "\
 It needs no rights but to write into the folder, and no cluster. The agent runs with `--isolate-handlers NAME`, and
 connects to the socket NAME/NAME.sock in its --isolated-dir.
-zeroconf, onvif and udev need the network of the node, and udev its /sys and /run/udev. opcua needs it for servers that announce themselves, and mqtt
-needs what reaches the MQTT broker.")]
+zeroconf, onvif and udev need the network of the node, and udev its /sys and /run/udev. opcua needs it for servers that announce themselves; mqtt
+and probe need what reaches the MQTT broker and the hosts.")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev, onvif, opcua, mqtt or debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev, onvif, opcua, mqtt, probe or debugEcho
     #[arg(value_parser = handlers::ISOLATABLE, hide_possible_values = true)]
     name: String,
     /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir
@@ -38,10 +39,13 @@ pub struct Flags {
         default_value = "*"
     )]
     udev_subsystems: Vec<AllowedSubsystem>,
+    #[command(flatten)]
+    probe: super::probe::ProbeFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let allowed = Allowed {
+        networks: flags.probe.networks(Networks::ALL),
         subsystems: Subsystems::from_iter(flags.udev_subsystems),
         ..Allowed::all()
     };
@@ -66,6 +70,7 @@ mod tests {
             ("udev", true),
             ("opcua", true),
             ("mqtt", true),
+            ("probe", true),
             ("onvif", true),
             ("cdi", false),
         ] {

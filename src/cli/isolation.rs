@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(super) struct IsolationFlags {
     /// Built-in handlers that run as processes of their own, by `petiole handler`, instead of in the agent: zeroconf,
-    /// udev, onvif, opcua, mqtt, debugEcho
+    /// udev, onvif, opcua, mqtt, probe, debugEcho
     #[arg(
         long,
         env = "PETIOLE_ISOLATE_HANDLERS",

@@ -32,6 +32,7 @@ mod once;
 mod open_files;
 #[cfg(feature = "people")]
 mod plugin;
+mod probe;
 mod scope;
 #[cfg(feature = "people")]
 mod shell;

@@ -58,6 +58,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class},cdi.write=true",
             "udev.enabled=true,udev.subsystems={tty,video4linux}",
             "paths.allow={/dev/kvm,/dev/dri}",
+            "probe.enabled=true,probe.networks={10.1.2.0/24,fd00::/120,::1,10.1.2.3},probe.clusterNetworks={10.244.0.0/16,fd00:96::/112}",
             "handlers.enabled=true",
             "discoveryProperties.enabled=true,discoveryProperties.namespaces={cameras,doors}",
             "handlers.dir=/run/handlers",
@@ -103,6 +104,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "agent.nodeSelector.edge=yes,agent.affinity.podAffinity.x=y",
             "monitor.kind=PodMonitor,networkPolicy.enabled=true",
             "udev.enabled=true,udev.subsystems={tty,usb}",
+            "probe.enabled=true,probe.networks={10.1.2.0/24},probe.clusterNetworks={10.244.0.0/16}",
         ],
     ),
     (
@@ -277,6 +279,14 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
             "discoveryProperties.namespaces is empty",
         ),
         ("udev.enabled=true", "udev.subsystems is empty"),
+        ("probe.enabled=true", "probe.networks is empty"),
+        (
+            "probe.enabled=true,probe.networks={10.1.2.0/24}",
+            "probe.clusterNetworks is empty",
+        ),
+        ("probe.networks={10.1.2}", "/probe/networks"),
+        ("probe.networks={10.1.2.0/33}", "/probe/networks"),
+        ("probe.clusterNetworks={dead}", "/probe/clusterNetworks"),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);

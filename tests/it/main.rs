@@ -21,6 +21,7 @@ mod mqtt_handler;
 mod node_capacity;
 mod opcua_handler;
 mod pages;
+mod probe_handler;
 mod property_sources;
 mod rendered_brokers;
 mod resource_names;

@@ -47,11 +47,23 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if and .Values.udev.enabled (not .Values.udev.subsystems) -}}
 {{- fail "udev.subsystems is empty: name the subsystems whose devices Configurations may offer, such as [tty, video4linux]; [\"*\"] allows all, disks and memory of the nodes among them" -}}
 {{- end -}}
+{{- if and .Values.probe.enabled (not .Values.probe.networks) -}}
+{{- fail "probe.networks is empty: name the networks whose hosts Configurations may have asked, such as [10.1.2.0/24]" -}}
+{{- end -}}
+{{- if and .Values.probe.enabled (not .Values.probe.clusterNetworks) -}}
+{{- fail "probe.clusterNetworks is empty: name the networks of the cluster's Pods and Services, such as [10.244.0.0/16, 10.96.0.0/12], so that their addresses are not asked" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whom the handler probe may ask. */}}
+{{- define "petiole.probe.env" -}}
+- {name: PETIOLE_PROBE_NETWORKS, value: {{ join "," .Values.probe.networks | quote }}}
+- {name: PETIOLE_PROBE_CLUSTER_NETWORKS, value: {{ join "," .Values.probe.clusterNetworks | quote }}}
 {{- end -}}
 
 {{/* The handlers that run as processes of their own with isolateDiscovery: those that need the network of the node. */}}
 {{- define "petiole.isolatedHandlers" -}}
-zeroconf,onvif,opcua,mqtt {{- if .Values.udev.enabled }},udev{{ end }}
+zeroconf,onvif,opcua,mqtt {{- if .Values.udev.enabled }},udev{{ end }}{{ if .Values.probe.enabled }},probe{{ end }}
 {{- end -}}
 
 {{/* The folder of the nodes with a folder for each of these processes. The agent has it in the folder of its state. */}}

@@ -50,6 +50,25 @@ fn no_path_is_allowed_in_a_cluster_unless_it_is_named() {
     assert_eq!(allowed(&["--standalone"]), paths(&["/"]));
 }
 
+#[test]
+fn no_network_is_probed_in_a_cluster_unless_it_is_named() {
+    use super::Networks;
+    let networks = |flags: &[&str]| agent(flags).probe_networks();
+    assert_eq!(networks(&[]), Networks::from_iter([]));
+    let named = ["10.1.2.0/24", "fd00::/64"].map(|text| text.parse().unwrap());
+    let flags = ["--probe-networks", "10.1.2.0/24,fd00::/64"];
+    assert_eq!(networks(&flags), Networks::from_iter(named));
+    assert_eq!(networks(&["--probe-networks", "*"]), Networks::ALL);
+    let flags = [
+        "--probe-networks",
+        "*",
+        "--probe-cluster-networks",
+        "fd00::/64",
+    ];
+    let cluster = ["fd00::/64".parse().unwrap()];
+    assert_eq!(networks(&flags), Networks::ALL.with_cluster(cluster));
+}
+
 #[cfg(feature = "people")]
 #[test]
 fn a_standalone_agent_allows_all_devices_unless_some_are_named() {

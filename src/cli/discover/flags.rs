@@ -13,7 +13,7 @@ use std::time::Duration;
 #[command(after_help = "\
 `-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
 `-o json` and `-o yaml` print one list at the end: of --for, else of the first look at everything (zeroconf: 5 s;
-onvif: 2 s).
+onvif: 2 s; probe: each host, silent ones three times).
 
 Examples:
   petiole discover zeroconf --details examples/zeroconf-http.yaml
@@ -25,12 +25,13 @@ Examples:
   petiole discover onvif --details examples/onvif-cameras.yaml -o wide
   petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
   petiole discover mqtt --details examples/mqtt-home-assistant.yaml --for 5s
+  petiole discover probe --details examples/probe-modbus.yaml -o wide
   petiole discover debugEcho --details examples/debug-echo.yaml -o json
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, paths, onvif, opcua, mqtt or
-    /// debugEcho
+    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, paths, onvif, opcua, mqtt, probe
+    /// or debugEcho
     pub(super) handler: String,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
@@ -56,7 +57,7 @@ pub struct Flags {
     #[arg(short, long, value_enum, default_value = "table")]
     pub(super) output: Output,
     /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf,
-    /// onvif)
+    /// onvif, probe)
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
@@ -79,8 +80,10 @@ impl Flags {
     /// Returns what to log where the user has not said.
     pub(in crate::cli) fn log(&self) -> &'static str {
         match self.verbose {
-            true => "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug",
-            false => "warn",
+            true => {
+                "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
+            }
+            false => "warn,petiole::progress=debug",
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
 pub mod cdi;
+mod certificates;
 pub mod debug_echo;
 mod fields;
 mod glob;
 mod matcher;
 pub mod mqtt;
+mod neighbours;
 pub mod onvif;
 pub mod opcua;
 pub mod paths;
+pub mod probe;
 mod publish;
 mod tcp;
 pub mod udev;
@@ -16,7 +19,7 @@ pub mod zeroconf;
 use super::{DiscoveryHandler, external::HostPaths};
 use std::path::PathBuf;
 
-/// The devices of the machine itself that Configurations may offer.
+/// What Configurations may offer of the machine itself, and whom they may have asked.
 #[derive(Debug, Clone)]
 pub struct Allowed {
     /// The allowed kinds of CDI device.
@@ -27,6 +30,8 @@ pub struct Allowed {
     pub paths: HostPaths,
     /// Where the `/dev` of the node is mounted.
     pub dev: PathBuf,
+    /// The networks whose hosts may be probed.
+    pub networks: probe::Networks,
 }
 
 impl Allowed {
@@ -37,20 +42,29 @@ impl Allowed {
             subsystems: udev::Subsystems::All,
             paths: HostPaths::all(),
             dev: paths::DEV.into(),
+            networks: probe::Networks::ALL,
         }
     }
 }
 
 /// The handlers that may run as processes of their own. `cdi` may not: its devices are names of CDI devices, and Akri's protocol
 /// has no field for these. `paths` reads nothing that others send.
-pub const ISOLATABLE: [&str; 6] = ["zeroconf", "debugEcho", "udev", "onvif", "opcua", "mqtt"];
+pub const ISOLATABLE: [&str; 7] = [
+    "zeroconf",
+    "debugEcho",
+    "udev",
+    "onvif",
+    "opcua",
+    "mqtt",
+    "probe",
+];
 
 /// Returns all handlers of this binary, for a user who may offer everything.
 pub fn builtin() -> Vec<Box<dyn DiscoveryHandler>> {
     builtin_with(Allowed::all())
 }
 
-/// Returns all handlers of this binary. Configurations may offer only the `allowed` devices.
+/// Returns all handlers of this binary. Configurations may offer and ask only what is `allowed`.
 pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
     let zeroconf = zeroconf::Zeroconf::default();
     vec![
@@ -61,6 +75,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(paths::Paths::new(allowed.dev, allowed.paths)),
         Box::new(onvif::Onvif),
         Box::new(mqtt::Mqtt::default()),
+        Box::new(probe::Probe::new(allowed.networks)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),
     ]
 }

@@ -1,6 +1,14 @@
 //! Opens a connection to a server that a Configuration or another server names. Each failure says what to look at.
 use std::{io, net::SocketAddr, time::Duration};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, lookup_host},
+};
+
+/// A connection with TLS, or without.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// The step that comes before a connection is there.
 #[derive(Clone, Copy)]

@@ -45,6 +45,7 @@ fn the_pages_have_every_key_of_the_details_and_no_other() {
         ("paths", "{groups: /dev/kvm, portt: 1}"),
         ("opcua", "{opcuaDiscoveryMethod: {standard: {}}, portt: 1}"),
         ("mqtt", "{portt: 1}"),
+        ("probe", "{portt: 1}"),
         ("onvif", "{portt: 1}"),
         ("udev", r#"{udevRules: ['TAG=="a"'], portt: 1}"#),
     ] {

@@ -41,6 +41,7 @@ pub(crate) fn pages() -> Vec<Page> {
         "crates/petiole-mqtt/README.md",
         "crates/petiole-onvif/README.md",
         "crates/petiole-opcua/README.md",
+        "crates/petiole-probe/README.md",
     ]
     .map(str::to_owned)
     .to_vec();

@@ -1,21 +1,13 @@
 //! Opens a connection to a broker, within a time limit. A failure names the step, and what to look at.
 use super::{
-    super::tcp::{self, Opening},
+    super::tcp::{self, Opening, Stream},
     credentials::Credentials,
     details::Broker,
 };
 use petiole_mqtt::limits::ANSWER_WITHIN;
 use std::net::{IpAddr, SocketAddr};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
-
-/// A connection with TLS, or without.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 #[derive(Clone, Copy)]
 enum Doing {

@@ -1,10 +1,11 @@
 //! Reads who we are for a broker from `discoveryProperties`. Pure. No message has a value: it may be of a Secret.
+use super::super::certificates::{certificates, roots, unfit};
 use crate::{discovery::DetailsError, model::hidden::Hidden};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio_rustls::rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{PrivateKeyDer, pem::PemObject as _},
 };
 
 /// The names of the properties that are read.
@@ -82,16 +83,11 @@ struct Own<'a> {
 }
 
 fn tls(ca: &str, own: Option<&Own<'_>>) -> Result<ClientConfig, DetailsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("ca", ca)? {
-        let added = roots.add(certificate);
-        added.map_err(|_| unfit("ca", "it has a certificate that no authority can have"))?;
-    }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder
         .with_safe_default_protocol_versions()
         .expect("the provider has all of them")
-        .with_root_certificates(roots);
+        .with_root_certificates(roots("ca", ca)?);
     let Some(Own { certificate, key }) = own else {
         return Ok(builder.with_no_client_auth());
     };
@@ -100,18 +96,6 @@ fn tls(ca: &str, own: Option<&Own<'_>>) -> Result<ClientConfig, DetailsError> {
     let key = key.map_err(|_| unfit("privateKey", "it is no private key in PEM"))?;
     let config = builder.with_client_auth_cert(chain, key);
     config.map_err(|_| unfit("privateKey", "it is not the key of certificate"))
-}
-
-fn certificates(name: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, DetailsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    let found = found.ok().filter(|found| !found.is_empty());
-    found.ok_or_else(|| unfit(name, "it has no certificates in PEM"))
-}
-
-fn unfit(property: &str, why: &str) -> DetailsError {
-    DetailsError(format!(
-        "the discoveryProperty {property:?} cannot be used: {why}"
-    ))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Holds one session with a broker, and publishes the devices that it hears of.
 use super::{
-    super::{super::part::Part, publish::publish},
-    connection::{self, Stream},
+    super::{super::part::Part, publish::publish, tcp::Stream},
+    connection,
     credentials::Credentials,
     details::Details,
 };

@@ -1,8 +1,8 @@
 //! Asks one camera by HTTP. A conversation has 5 s, and no answer leads to another host.
 use super::{
+    super::neighbours,
     credentials::Store,
     details::Details,
-    neighbours,
     plan::{self, Job, Outcome},
 };
 use crate::files;

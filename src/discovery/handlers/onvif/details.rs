@@ -1,7 +1,10 @@
 //! Parses `discoveryDetails` of the onvif handler, which are those of Akri's and a few more keys: from YAML to checked
 //! [`Details`]. Pure.
 use super::{
-    super::fields::{Fields, Handler, strings},
+    super::{
+        fields::{Fields, Handler, strings},
+        neighbours::normalized_mac,
+    },
     filter::Filter,
 };
 use crate::discovery::DetailsError;
@@ -100,17 +103,6 @@ impl Details {
             },
         })
     }
-}
-
-/// Returns a MAC address in the form in which they are compared and shown: `00:11:22:aa:bb:cc`.
-pub(super) fn normalized_mac(text: &str) -> String {
-    let digits: Vec<char> = text
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
-    let pairs: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
-    pairs.join(":")
 }
 
 fn number(key: &str, value: Option<Value>, usual: u64, most: u64) -> Result<u64, String> {

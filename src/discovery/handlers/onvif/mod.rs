@@ -6,7 +6,6 @@ mod conversation;
 mod credentials;
 mod details;
 mod filter;
-mod neighbours;
 mod network;
 mod plan;
 

@@ -1,5 +1,8 @@
 //! Which cameras to ask and when, and what is offered of what they say. Pure.
-use super::details::{Details, Identity, normalized_mac};
+use super::{
+    super::neighbours::normalized_mac,
+    details::{Details, Identity},
+};
 use crate::model::device::{Device, DeviceSet};
 use ipnet::IpNet;
 use petiole_onvif::{Device as Found, Facts, Failure, Url, candidates, scope_values};

@@ -117,15 +117,24 @@ fn remedy(ready: &Condition) -> Remedy {
     }
 }
 
-/// Returns the command for the chart's value that a message names. The chart refuses udev without a list of subsystems, which only
-/// the user knows.
+/// Returns the command for the chart's value that a message names. The chart refuses udev and probe without a list, which only the
+/// user knows.
 fn of_chart(snapshot: &Snapshot, message: &str) -> String {
-    match message.contains("no device of udev is allowed") {
-        true => {
-            let enabled = upgrade(snapshot, "udev.enabled");
-            format!("{enabled} --set 'udev.subsystems={{SUBSYSTEM}}'")
-        }
-        false => print_values(snapshot),
+    let off = [
+        (
+            "no device of udev is allowed",
+            "udev.enabled",
+            "udev.subsystems={SUBSYSTEM}",
+        ),
+        (
+            "no host may be probed",
+            "probe.enabled",
+            "probe.networks={NETWORK},probe.clusterNetworks={PODS,SERVICES}",
+        ),
+    ];
+    match off.iter().find(|(said, _, _)| message.contains(said)) {
+        Some((_, enabled, list)) => format!("{} --set '{list}'", upgrade(snapshot, enabled)),
+        None => print_values(snapshot),
     }
 }
 

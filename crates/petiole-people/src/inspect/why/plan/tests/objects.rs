@@ -83,6 +83,19 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             ],
         ),
         case_of(
+            "probe is not allowed by the chart",
+            World::new().without_device().ready(
+                "False",
+                "BadDiscoveryDetails",
+                "no host may be probed from this node. The administrator of the agents allows networks with --probe-networks (the chart's probe.enabled and probe.networks)",
+            ),
+            cam(),
+            Cause::ConfigurationProblem,
+            &[
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set probe.enabled=true --set 'probe.networks={NETWORK},probe.clusterNetworks={PODS,SERVICES}'\n",
+            ],
+        ),
+        case_of(
             "the chart allows no such kind",
             World::new().without_device().ready(
                 "False",

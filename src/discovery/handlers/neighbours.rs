@@ -14,8 +14,19 @@ pub(super) fn mac(table: &str, address: IpAddr) -> Option<String> {
         let is_it = ip.parse() == Ok(address);
         // An entry whose address is not known has no flags.
         let is_known = flags != "0x0" && mac != "00:00:00:00:00:00";
-        (is_it && is_known).then(|| super::details::normalized_mac(mac))
+        (is_it && is_known).then(|| normalized_mac(mac))
     })
+}
+
+/// Returns a MAC address as `00:11:22:aa:bb:cc`.
+pub(super) fn normalized_mac(text: &str) -> String {
+    let digits: Vec<char> = text
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    let pairs: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
+    pairs.join(":")
 }
 
 #[cfg(test)]

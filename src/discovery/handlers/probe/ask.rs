@@ -1,0 +1,208 @@
+//! Asks one host, within time limits. A failure names the step, and what to look at.
+use super::{
+    super::{
+        neighbours,
+        tcp::{self, Opening, Stream},
+    },
+    details::{Details, Target},
+    networks::{Networks, Range, names},
+    plan::Answer,
+};
+use crate::files;
+use petiole_probe::{Facts, Inquiry, Question, Turn, certificate};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UdpSocket,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
+
+/// The time for each step of one host but the connection.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The time for a connection, in which the kernel sends a second packet, and for an answer to each of two datagrams.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const DATAGRAM_LIMIT: Duration = Duration::from_secs(1);
+const DATAGRAMS: usize = 2;
+/// The community that is no secret.
+pub(super) const PUBLIC: &str = "public";
+const READ_BYTES: usize = 4096;
+
+/// What a discovery asks, and as whom.
+pub(super) struct Settings {
+    pub(super) details: Arc<Details>,
+    pub(super) networks: Networks,
+    /// The networks that must be named to be asked.
+    pub(super) special: Vec<Range>,
+    pub(super) tls: Arc<ClientConfig>,
+}
+
+impl Settings {
+    /// Returns whether an address of `hosts` may be asked.
+    pub(super) fn may_ask(&self, ip: IpAddr) -> bool {
+        names(&self.details.hosts, ip, &self.special) && self.networks.allow(ip, &self.special)
+    }
+
+    /// Returns the first address of a name that may be asked. Whoever answers for a name chooses its addresses: only entries of `hosts`
+    /// name those of special networks.
+    fn of_name(&self, found: &[SocketAddr]) -> Result<SocketAddr, String> {
+        let may = |ip: IpAddr| {
+            let is_special = self.special.iter().any(|special| special.contains(ip));
+            self.may_ask(ip) || !is_special && self.networks.allow(ip, &self.special)
+        };
+        let found = found
+            .iter()
+            .map(|a| SocketAddr::new(a.ip().to_canonical(), a.port()));
+        found.clone().find(|address| may(address.ip())).ok_or_else(|| {
+            format!("its addresses ({}) may not be probed from this node: name one of them in `hosts`, or have its network allowed (the chart's probe.networks)",
+                found.clone().next().map_or_else(|| "none".to_owned(), |address| address.ip().to_string()))
+        })
+    }
+}
+
+/// Asks a host. The error is about that host, which the caller names.
+pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, String> {
+    let port = settings.details.port;
+    let address = match target {
+        Target::Address(address) => (*address, port).into(),
+        Target::Name(name) => {
+            let found = timeout(LIMIT, tcp::look_up(name, port)).await;
+            let found = found.unwrap_or_else(|_late| Err(Opening::LookUp.late(LIMIT)))?;
+            settings.of_name(&found)?
+        }
+    };
+    let facts = match &settings.details.question {
+        Some(question @ Question::Snmp(community)) => {
+            let facts = by_datagrams(address, question).await?;
+            // A host that says what it was sent would make a Secret a property.
+            match community.as_str() {
+                PUBLIC => facts,
+                secret => facts.without(secret),
+            }
+        }
+        question => by_connection(target, address, question.as_ref(), settings).await?,
+    };
+    let table = files::read_text(Path::new(neighbours::FILE), neighbours::FILE_MAX);
+    let mac = table
+        .ok()
+        .and_then(|table| neighbours::mac(&table, address.ip()));
+    Ok(Answer {
+        address,
+        mac,
+        facts,
+    })
+}
+
+async fn by_connection(
+    target: &Target,
+    address: SocketAddr,
+    question: Option<&Question>,
+    settings: &Settings,
+) -> Result<Facts, String> {
+    let connected = timeout(CONNECT_LIMIT, tcp::connect(&[address], "host")).await;
+    let socket = connected.unwrap_or_else(|_late| Err(Opening::Connect.late(CONNECT_LIMIT)))?;
+    let mut stream: Box<dyn Stream> = Box::new(socket);
+    let mut facts = Facts::default();
+    if settings.details.is_tls {
+        let name = match target {
+            Target::Address(address) => ServerName::from(*address),
+            Target::Name(name) => ServerName::try_from(name.clone())
+                .map_err(|_| "it cannot be in a certificate: name the address instead")?,
+        };
+        let connector = TlsConnector::from(settings.tls.clone());
+        let agreed = timeout(LIMIT, connector.connect(name, stream)).await;
+        let agreed = agreed.map_err(|_late| late("TLS"))?;
+        let tls =
+            agreed.map_err(|e| format!("TLS was not agreed on ({e}): is it the port for TLS?"))?;
+        let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        facts = shown.map(|der| certificate(der)).unwrap_or_default();
+        stream = Box::new(tls);
+    }
+    let Some(question) = question else {
+        return Ok(facts);
+    };
+    let talked = timeout(
+        LIMIT,
+        talk(
+            &mut *stream,
+            question,
+            &format!("{target}:{}", address.port()),
+        ),
+    )
+    .await;
+    Ok(talked.map_err(|_late| late("the question"))??.and(facts))
+}
+
+async fn talk(
+    stream: &mut dyn Stream,
+    question: &Question,
+    authority: &str,
+) -> Result<Facts, String> {
+    let broken = |e| format!("the connection broke at the question ({e}): {REMEDY}");
+    let unfit = |failure| format!("{failure}: {REMEDY}");
+    let (mut inquiry, mut request) = Inquiry::start(question, authority, 0);
+    let mut bytes = vec![0; READ_BYTES];
+    loop {
+        stream.write_all(&request).await.map_err(broken)?;
+        stream.flush().await.map_err(broken)?;
+        request.clear();
+        let turn = match stream.read(&mut bytes).await.map_err(broken)? {
+            0 => inquiry.hung_up().map(Turn::Done),
+            count => inquiry.receive(&bytes[..count]),
+        };
+        match turn.map_err(unfit)? {
+            Turn::More => {}
+            Turn::Send(more) => request = more,
+            Turn::Done(facts) => return Ok(facts),
+        }
+    }
+}
+
+async fn by_datagrams(address: SocketAddr, question: &Question) -> Result<Facts, String> {
+    let broken = |e| format!("no answer ({e}): {REMEDY}");
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).await.map_err(broken)?;
+    socket.connect(address).await.map_err(broken)?;
+    let (mut inquiry, request) = Inquiry::start(question, "", fastrand::u32(..=i32::MAX as u32));
+    let mut bytes = vec![0; READ_BYTES];
+    for _ in 0..DATAGRAMS {
+        socket.send(&request).await.map_err(broken)?;
+        let heard = timeout(DATAGRAM_LIMIT, async {
+            loop {
+                let count = socket.recv(&mut bytes).await.map_err(broken)?;
+                match inquiry.receive(&bytes[..count]) {
+                    Ok(Turn::Done(facts)) => return Ok(facts),
+                    Ok(Turn::More | Turn::Send(_)) => {}
+                    Err(failure) => return Err(format!("{failure}: {REMEDY}")),
+                }
+            }
+        });
+        if let Ok(heard) = heard.await {
+            return heard;
+        }
+    }
+    Err(format!(
+        "no answer to SNMP within {} s: is the community right (the discoveryProperty community), and does the host allow this node?",
+        DATAGRAMS as u64 * DATAGRAM_LIMIT.as_secs()
+    ))
+}
+
+const REMEDY: &str = "is it the port for what `ask` names?";
+
+fn late(step: &str) -> String {
+    format!(
+        "no whole answer to {step} within {} s: {REMEDY}",
+        LIMIT.as_secs()
+    )
+}

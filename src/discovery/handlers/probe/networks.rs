@@ -1,0 +1,307 @@
+//! The addresses that may be asked. Pure.
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+/// The entry that allows every network, on the command line.
+const ALL: &str = "*";
+/// Networks that no entry contains unless it lies within them: of machines themselves, of links, of groups, of clouds' metadata, and of IPv4
+/// addresses in those of IPv6. No [`Range`] begins or ends with a mapped address, and none of `hosts` is large enough to have them all.
+const SPECIAL: [&str; 17] = [
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "169.254.169.254",
+    "169.254.170.2",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "224.0.0.0/3",
+    "::/96",
+    "64:ff9b::/96",
+    "64:ff9b:1::/48",
+    "2002::/16",
+    "fe80::/10",
+    "fd00:ec2::/32",
+    "fd20:ce::/32",
+    "ff00::/8",
+];
+
+/// Addresses without a gap, all of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: IpAddr,
+    pub(super) last: IpAddr,
+}
+
+impl FromStr for Range {
+    type Err = String;
+
+    /// Reads `10.1.2.0/24`, `10.1.2.10-10.1.2.20` or `10.1.2.3`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unfit = || {
+            format!(
+                "`{text}` must be an address, a network such as 10.1.2.0/24, or a range such as 10.1.2.10-10.1.2.20"
+            )
+        };
+        let address = |text: &str| text.trim().parse().map_err(|_| unfit());
+        let (first, last): (IpAddr, IpAddr) = match text.split_once('-') {
+            Some((first, last)) => (address(first)?, address(last)?),
+            None if text.contains('/') => {
+                let net: ipnet::IpNet = text.trim().parse().map_err(|_| unfit())?;
+                (net.network(), net.broadcast())
+            }
+            None => (address(text)?, address(text)?),
+        };
+        let is_range = first.is_ipv4() == last.is_ipv4() && first <= last;
+        // As an address of IPv4 it may be special.
+        let is_mapped = [first, last].iter().any(|ip| ip.to_canonical() != *ip);
+        let is_fit = is_range && !is_mapped;
+        is_fit.then_some(Self { first, last }).ok_or_else(unfit)
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.first),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl Range {
+    pub(super) fn contains(self, address: IpAddr) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+
+    fn is_within(self, other: Self) -> bool {
+        other.contains(self.first) && other.contains(self.last)
+    }
+
+    /// Returns the number of addresses.
+    pub(super) fn count(self) -> u128 {
+        (number(self.last) - number(self.first)).saturating_add(1)
+    }
+
+    pub(super) fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let first = number(self.first);
+        (0..self.count()).map(move |n| match self.first {
+            IpAddr::V4(_) => Ipv4Addr::from_bits((first + n) as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(first + n).into(),
+        })
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Returns whether an entry names an address. Entries that are wider than a special network do not name its addresses.
+pub(super) fn names(entries: &[Range], address: IpAddr, special: &[Range]) -> bool {
+    let named = |entry: &Range| {
+        let mut special = special.iter().filter(|special| special.contains(address));
+        entry.contains(address) && special.all(|special| entry.is_within(*special))
+    };
+    entries.iter().any(named)
+}
+
+/// The networks that Configurations may have asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Networks {
+    /// `None`: all of them, for a user who is root of the machine.
+    allowed: Option<Vec<Range>>,
+    /// Those of the cluster, which an entry must lie within as in [`SPECIAL`] ones.
+    cluster: Vec<Range>,
+}
+
+/// An entry of the allow list, as written on the command line.
+#[derive(Debug, Clone, Copy)]
+pub struct AllowedNetwork(Option<Range>);
+
+impl FromStr for AllowedNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == ALL {
+            Ok(Self(None))
+        } else {
+            text.parse().map(|range| Self(Some(range)))
+        }
+    }
+}
+
+impl FromIterator<AllowedNetwork> for Networks {
+    fn from_iter<T: IntoIterator<Item = AllowedNetwork>>(entries: T) -> Self {
+        Self {
+            allowed: entries.into_iter().map(|entry| entry.0).collect(),
+            cluster: vec![],
+        }
+    }
+}
+
+impl Networks {
+    pub const ALL: Self = Self {
+        allowed: None,
+        cluster: vec![],
+    };
+
+    /// Adds the networks of the cluster.
+    #[must_use]
+    pub fn with_cluster(self, entries: impl IntoIterator<Item = AllowedNetwork>) -> Self {
+        let cluster = entries.into_iter().filter_map(|entry| entry.0).collect();
+        Self { cluster, ..self }
+    }
+
+    /// Returns the networks that an entry must lie within to name an address in them.
+    pub(super) fn special(&self) -> Vec<Range> {
+        let parsed = SPECIAL.iter().map(|text| text.parse());
+        let parsed: Result<Vec<_>, _> = parsed.collect();
+        [parsed.expect("they are networks"), self.cluster.clone()].concat()
+    }
+
+    /// Returns an error if an entry of `hosts` is not within the allowed networks.
+    pub(super) fn check(&self, hosts: &[Range]) -> Result<(), String> {
+        const REMEDY: &str = "The administrator of the agents allows networks with --probe-networks (the chart's probe.enabled and probe.networks)";
+        let Some(allowed) = &self.allowed else {
+            return Ok(());
+        };
+        if allowed.is_empty() {
+            return Err(format!("no host may be probed from this node. {REMEDY}"));
+        }
+        let is_outside = |host: &&Range| !allowed.iter().any(|network| host.is_within(*network));
+        match hosts.iter().find(is_outside) {
+            Some(host) => Err(format!(
+                "`hosts: {host}` is outside the networks that may be probed from this node. {REMEDY}"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether an address is allowed.
+    pub(super) fn allow(&self, address: IpAddr, special: &[Range]) -> bool {
+        (self.allowed.as_deref()).is_none_or(|allowed| names(allowed, address, special))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(texts: &[&str]) -> Vec<Range> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn has(entries: &[&str], address: &str) -> bool {
+        names(
+            &ranges(entries),
+            address.parse().unwrap(),
+            &Networks::ALL.special(),
+        )
+    }
+
+    #[test]
+    fn a_range_is_an_address_a_network_or_two_addresses() {
+        let all = |text: &str| -> Vec<String> {
+            let range: Range = text.parse().unwrap();
+            range.addresses().map(|a| a.to_string()).collect()
+        };
+        assert_eq!(
+            all("10.1.2.254-10.1.3.1"),
+            ["10.1.2.254", "10.1.2.255", "10.1.3.0", "10.1.3.1"]
+        );
+        assert_eq!(all("10.1.2.3/31"), ["10.1.2.2", "10.1.2.3"]);
+        assert_eq!(all("fd00::7"), ["fd00::7"]);
+        for text in [
+            "10.1.2.9-10.1.2.1",
+            "10.1.2.9-fd00::",
+            "10.1.2",
+            "10.0.0.0/33",
+            "::ffff:10.0.0.1",
+            "::ffff:10.244.0.0/116",
+            "",
+        ] {
+            assert!(text.parse::<Range>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_special_network_is_asked_only_if_an_entry_lies_within_it() {
+        assert!(has(&["10.0.0.0/8"], "10.1.2.3") && !has(&["10.0.0.0/8"], "11.1.2.3"));
+        for address in [
+            "127.0.0.1",
+            "169.254.1.1",
+            "169.254.169.254",
+            "224.0.0.251",
+            "255.255.255.255",
+            "168.63.129.16",
+            "0.0.0.0",
+        ] {
+            assert!(!has(&["0.0.0.0/0"], address), "{address}");
+        }
+        for address in [
+            "::1",
+            "::",
+            "fe80::1",
+            "ff02::fb",
+            "fd00:ec2::254",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+        ] {
+            assert!(!has(&["::/0"], address), "{address}");
+        }
+        assert!(has(&["127.0.0.0/8"], "127.0.0.1"));
+        // The network of links does not name the metadata in it.
+        assert!(
+            has(&["169.254.0.0/16"], "169.254.1.1") && !has(&["169.254.0.0/16"], "169.254.169.254")
+        );
+        assert!(has(&["169.254.169.254"], "169.254.169.254"));
+    }
+
+    #[test]
+    fn only_allowed_networks_are_asked_and_the_refusal_says_who_allows_them() {
+        let of = |texts: &[&str]| -> Networks {
+            texts
+                .iter()
+                .map(|text| text.parse::<AllowedNetwork>().unwrap())
+                .collect()
+        };
+        assert_eq!(of(&["10.1.0.0/16", "*"]), Networks::ALL);
+        let some = of(&["10.1.0.0/16", "127.0.0.1"]);
+        assert!(some.check(&ranges(&["10.1.2.0/24", "127.0.0.1"])).is_ok());
+        let refused = some
+            .check(&ranges(&["10.1.2.0/24", "10.0.0.0/8"]))
+            .unwrap_err();
+        assert!(
+            refused.contains("10.0.0.0-10.255.255.255") && refused.contains("--probe-networks"),
+            "{refused}"
+        );
+        assert!(
+            of(&[])
+                .check(&[])
+                .unwrap_err()
+                .contains("no host may be probed")
+        );
+        let special = some.special();
+        assert!(some.allow("127.0.0.1".parse().unwrap(), &special));
+        assert!(!some.allow("127.0.0.2".parse().unwrap(), &special));
+    }
+
+    #[test]
+    fn networks_of_the_cluster_are_special() {
+        let cluster = ["10.244.0.0/16", "fd00:96::/112"].map(|text| text.parse().unwrap());
+        let networks = Networks::ALL.with_cluster(cluster);
+        let has = |entry: &str, address: &str| {
+            let address = address.parse().unwrap();
+            names(&ranges(&[entry]), address, &networks.special())
+        };
+        assert!(!has("10.0.0.0/8", "10.244.7.1") && has("10.244.7.0/24", "10.244.7.1"));
+        assert!(!has("fd00::/8", "fd00:96::1") && has("10.0.0.0/8", "10.1.2.3"));
+    }
+}
