@@ -1,5 +1,7 @@
 //! Defines why a host was not identified. Pure.
-use crate::message::ANSWER_MAX;
+
+/// The most bytes of an answer. Beyond it: the host is not identified.
+pub const ANSWER_MAX: usize = 64 * 1024;
 
 /// What a host answered instead of what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -37,7 +37,8 @@ pub use inquiry::{Inquiry, Question, Turn};
 pub mod limits {
     pub use crate::{
         facts::VALUE_MAX,
-        message::{ANSWER_MAX, HEADERS_MAX, LINE_MAX},
+        failure::ANSWER_MAX,
+        message::{HEADERS_MAX, LINE_MAX},
         modbus::REQUESTS_MAX,
     };
 }

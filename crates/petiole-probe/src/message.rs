@@ -1,9 +1,7 @@
 //! Reads an answer of HTTP/1.1 (RFC 9112) or RTSP (RFC 2326): its status, its headers and, if it is of interest, its body. Pure.
-use crate::failure::Failure;
+use crate::failure::{ANSWER_MAX, Failure};
 use std::str;
 
-/// The most bytes of an answer. Beyond it: the host is not identified.
-pub const ANSWER_MAX: usize = 64 * 1024;
 /// The longest line of a head, in bytes. Beyond it: the host is not identified.
 pub const LINE_MAX: usize = 8 * 1024;
 /// The most lines of a head. Beyond it: the host is not identified.
