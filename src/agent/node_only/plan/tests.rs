@@ -90,7 +90,7 @@ fn key(name: &str) -> ConfigurationKey {
 }
 
 fn set(ids: &[&str]) -> DeviceSet {
-    DeviceSet::complete(ids.iter().map(|id| Device::new(id)))
+    DeviceSet::complete(ids.iter().copied().map(Device::new))
 }
 
 fn many(count: usize) -> DeviceSet {
@@ -124,7 +124,7 @@ fn each_device_has_its_slots_and_they_are_named_as_with_an_instance() {
     expected.sort();
     assert_eq!(ids, expected);
     let claim = node.offers[&ConfigurationName::from("gpu")]
-        .claim(&[ids.clone()])
+        .claim(std::slice::from_ref(&ids))
         .unwrap();
     assert_eq!(
         claim

@@ -55,76 +55,79 @@ fn each_way_has_its_port_and_its_identity() {
     );
 }
 
+/// Details that cannot work, each with a part of what is said.
+const REFUSED: &[(&str, &str)] = &[
+    ("ask: tls", "`hosts` must have 1 to 256 entries"),
+    ("{hosts: a, host: b}", "known here: hosts, port"),
+    ("{hosts: 10.1.2, ask: tls}", "`10.1.2` must be an address"),
+    ("{hosts: a b, ask: tls}", "or a name"),
+    (
+        "{hosts: 10.0.0.0/19, ask: tls}",
+        "`hosts` has 8190 addresses",
+    ),
+    ("{hosts: [\"::/0\", \"::/0\"], ask: tls}", "are the most"),
+    ("{hosts: a}", "`ask` must be one of tcp"),
+    ("{hosts: a, ask: ftp}", "`ask` must be one of tcp"),
+    (
+        "{hosts: a, ask: {tls: {}, tcp: {}}}",
+        "`ask` must be one of tcp",
+    ),
+    ("{hosts: a, ask: tcp}", "`port` is missing"),
+    (
+        "{hosts: a, ask: tls, port: 0}",
+        "`port: 0` must be 1 to 65535",
+    ),
+    (
+        "{hosts: a, ask: {http: {path: status}}}",
+        "`ask.http.path: status`",
+    ),
+    (
+        "{hosts: a, ask: {http: {path: \"/a b\"}}}",
+        "`ask.http.path: /a b`",
+    ),
+    (
+        "{hosts: a, ask: {http: {header: \"a: b\"}}}",
+        "`ask.http.header: a: b`",
+    ),
+    (
+        "{hosts: a, ask: {http: {json: a.b}}}",
+        "`ask.http.json: a.b`",
+    ),
+    (
+        "{hosts: a, ask: {http: {json: \"/a\\nb\"}}}",
+        "`ask.http.json: /a",
+    ),
+    (
+        "{hosts: a, ask: tls, identity: uuid}",
+        "must be one of certificate, address, mac, serial with",
+    ),
+    ("{hosts: a, ask: {modbus: {unit: 256}}}", "must be 0 to 255"),
+    (
+        "{hosts: a, ask: {redfish: {tls: maybe}}}",
+        "`ask.redfish.tls: \"maybe\"`",
+    ),
+    (
+        "{hosts: a, ask: modbus, identity: uuid}",
+        "must be one of address, mac with",
+    ),
+    ("{hosts: a, ask: tls, match: {VENDOR: a}}", "`match.VENDOR`"),
+    (
+        "{hosts: a, ask: tls, match: {PROBE_VENDOR: []}}",
+        "is an empty list",
+    ),
+    (
+        "{hosts: a, ask: tls, intervalSeconds: 1}",
+        "must be 5 to 86400",
+    ),
+    (
+        "{hosts: a, ask: tls, probesPerSecond: 1001}",
+        "must be 1 to 1000",
+    ),
+];
+
 #[test]
 fn what_cannot_work_is_refused_with_its_place() {
-    for (yaml, place) in [
-        ("ask: tls", "`hosts` must have 1 to 256 entries"),
-        ("{hosts: a, host: b}", "known here: hosts, port"),
-        ("{hosts: 10.1.2, ask: tls}", "`10.1.2` must be an address"),
-        ("{hosts: a b, ask: tls}", "or a name"),
-        (
-            "{hosts: 10.0.0.0/19, ask: tls}",
-            "`hosts` has 8190 addresses",
-        ),
-        ("{hosts: [\"::/0\", \"::/0\"], ask: tls}", "are the most"),
-        ("{hosts: a}", "`ask` must be one of tcp"),
-        ("{hosts: a, ask: ftp}", "`ask` must be one of tcp"),
-        (
-            "{hosts: a, ask: {tls: {}, tcp: {}}}",
-            "`ask` must be one of tcp",
-        ),
-        ("{hosts: a, ask: tcp}", "`port` is missing"),
-        (
-            "{hosts: a, ask: tls, port: 0}",
-            "`port: 0` must be 1 to 65535",
-        ),
-        (
-            "{hosts: a, ask: {http: {path: status}}}",
-            "`ask.http.path: status`",
-        ),
-        (
-            "{hosts: a, ask: {http: {path: \"/a b\"}}}",
-            "`ask.http.path: /a b`",
-        ),
-        (
-            "{hosts: a, ask: {http: {header: \"a: b\"}}}",
-            "`ask.http.header: a: b`",
-        ),
-        (
-            "{hosts: a, ask: {http: {json: a.b}}}",
-            "`ask.http.json: a.b`",
-        ),
-        (
-            "{hosts: a, ask: {http: {json: \"/a\\nb\"}}}",
-            "`ask.http.json: /a",
-        ),
-        (
-            "{hosts: a, ask: tls, identity: uuid}",
-            "must be one of certificate, address, mac, serial with",
-        ),
-        ("{hosts: a, ask: {modbus: {unit: 256}}}", "must be 0 to 255"),
-        (
-            "{hosts: a, ask: {redfish: {tls: maybe}}}",
-            "`ask.redfish.tls: \"maybe\"`",
-        ),
-        (
-            "{hosts: a, ask: modbus, identity: uuid}",
-            "must be one of address, mac with",
-        ),
-        ("{hosts: a, ask: tls, match: {VENDOR: a}}", "`match.VENDOR`"),
-        (
-            "{hosts: a, ask: tls, match: {PROBE_VENDOR: []}}",
-            "is an empty list",
-        ),
-        (
-            "{hosts: a, ask: tls, intervalSeconds: 1}",
-            "must be 5 to 86400",
-        ),
-        (
-            "{hosts: a, ask: tls, probesPerSecond: 1001}",
-            "must be 1 to 1000",
-        ),
-    ] {
+    for (yaml, place) in REFUSED {
         let message = Details::parse(yaml, "public").err().unwrap().to_string();
         assert!(message.contains(place), "{yaml}\n said {message}");
     }

@@ -149,10 +149,9 @@ fn one_address_is_one_device_whatever_its_names_are() {
 
 #[test]
 fn hosts_that_do_not_match_or_lack_their_identity_are_no_devices() {
-    let filter = format!(
-        "{{hosts: 10.1.2.0/24, ask: tls, match: {{PROBE_ADDRESS: {{regex: \"10[.]1[.]2[.]3\"}}}}}}"
-    );
-    let mut filtered = catalog(&filter, 1 << 20);
+    let filter =
+        "{hosts: 10.1.2.0/24, ask: tls, match: {PROBE_ADDRESS: {regex: \"10[.]1[.]2[.]3\"}}}";
+    let mut filtered = catalog(filter, 1 << 20);
     filtered.hear(target("10.1.2.3"), answer("10.1.2.3", b"a"));
     filtered.hear(target("10.1.2.4"), answer("10.1.2.4", b"b"));
     assert_eq!(addresses(&filtered), ["10.1.2.3"]);
