@@ -266,7 +266,7 @@ def main():
     for network in ["10.1.2.0/24", "10.1.4.0/24"]:
         run("ip", "route", "add", "local", network, "dev", "lo")
     for link, address in [("silent", "10.1.3.1/24"), ("pods", "10.244.0.1/24")]:
-        run("ip", "link", "add", link, "type", "dummy")
+        run("ip", "link", "add", link, "type", "bridge")
         run("ip", "address", "add", address, "dev", link)
         run("ip", "link", "set", link, "up")
     modbus_devices()
