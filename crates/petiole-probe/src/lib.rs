@@ -1,6 +1,6 @@
 //! Asks one host by one protocol what it is.
 //!
-//! [`Inquiry`] is one conversation, without any I/O: bytes of the host go in, bytes to send and [`Facts`] come out. [`certificate`] reads
+//! [`Inquiry`] is one conversation, without any I/O: bytes of the host go in, bytes to send and [`Facts`] come out. [`certificate()`] reads
 //! what a host has shown in TLS.
 //!
 //! # Map
