@@ -36,7 +36,7 @@ pub(super) struct Inputs {
     pub(super) store: Arc<dyn Store>,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
-    /// What is offered without Instances.
+    /// The devices that are offered without Instances.
     pub(super) node_only: watch::Receiver<Arc<NodeOnly>>,
     /// The devices that containers use; `None` if that is not known.
     pub(super) uses: watch::Receiver<Option<Arc<[Use]>>>,

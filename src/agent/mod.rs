@@ -122,7 +122,7 @@ struct Agent {
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
     /// Written by the discovery sessions.
     discoveries: watch::Sender<Arc<Discoveries>>,
-    /// What is offered without Instances. Written by `node_only`.
+    /// The devices that are offered without Instances. Written by `node_only`.
     node_only: watch::Sender<Arc<NodeOnly>>,
     /// The devices that containers use. Written by `reclaim`.
     uses: watch::Sender<Option<Arc<[Use]>>>,

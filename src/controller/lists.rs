@@ -1,7 +1,7 @@
 //! Lists of the devices of a Configuration, for one program that uses all of them: over HTTP, and in a ConfigMap where the
 //! Configuration asks for one.
 //!
-//! Where the chart allows it the controller creates, patches and deletes ConfigMaps. It may not get them: a patch tests whose
+//! The controller creates, patches and deletes ConfigMaps where the chart allows it. It may not get them: a patch tests whose
 //! the ConfigMap is.
 mod access;
 pub(crate) mod format;

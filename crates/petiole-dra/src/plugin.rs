@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tracing::warn;
 
-/// Where a driver is, and what it is called.
+/// Says where a driver is, and what it is called.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The driver's name in claims and slices, a DNS subdomain of 63 characters at most.

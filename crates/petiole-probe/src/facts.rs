@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 /// The longest value of a fact, in bytes. Beyond it: the end is cut off.
 pub const VALUE_MAX: usize = 256;
 
-/// What is known of a host, by names such as `VENDOR`. No value is empty, too long, or has control characters.
+/// The facts that are known of a host, by names such as `VENDOR`. No value is empty, too long, or has control characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts(BTreeMap<&'static str, String>);
 

@@ -34,7 +34,7 @@ pub(super) struct ForeignPlugins {
     asked: Option<KubeletSocket>,
     /// The names of our Configurations, also of deleted ones: their slots may be listed for a moment longer.
     own_names: BTreeSet<ConfigurationName>,
-    /// Those without Instances, whose slots are named after a device.
+    /// The names among them of Configurations without Instances, whose slots are named after a device.
     node_only: BTreeSet<ConfigurationName>,
     /// The resources of foreign plugins with one of their ids, and the uptime when they were last listed.
     listed: BTreeMap<ResourceName, (String, Duration)>,

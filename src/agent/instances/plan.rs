@@ -41,7 +41,7 @@ pub(crate) struct World<'a> {
     pub(crate) validated: &'a ValidatedConfigurations,
     pub(crate) discoveries: &'a Discoveries,
     pub(crate) instances: &'a Instances,
-    /// What is offered without Instances.
+    /// The devices that are offered without Instances.
     pub(crate) node_only: &'a NodeOnly,
     /// The devices that containers of this node use, if that is known.
     pub(crate) uses: Option<&'a [Use]>,

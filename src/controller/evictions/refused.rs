@@ -5,7 +5,12 @@
 use super::{holders::asked, request};
 use crate::{
     api::{names, reason::Reason},
-    cluster::{is_conflict, is_not_found, parts::PodPart, reason, watch::apis},
+    cluster::{
+        is_conflict, is_not_found,
+        parts::PodPart,
+        reason,
+        watch::{Read, apis},
+    },
     controller::{clock::elapsed, pod_state::is_refused, shared::Shared},
     model::resource_name::ResourcePrefixes,
     store::key_of,
@@ -14,7 +19,7 @@ use k8s_openapi::{
     api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
-use kube::api::ListParams;
+use kube::{Api, api::ListParams};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -24,9 +29,8 @@ use tracing::{info, warn};
 const KEPT: Duration = Duration::from_mins(1);
 /// The time between two looks: a list of the Pods that have failed.
 const EVERY: Duration = Duration::from_secs(30);
-/// The most failed Pods that are looked at in a namespace, or in all of them if all are watched. Beyond it: the others are looked
-/// at once these are gone.
-const PODS_MAX: u32 = 1000;
+/// The number of Pods in a page of that list.
+const PAGE: u32 = 500;
 
 /// Looks for such Pods again and again, while this replica leads.
 pub(in crate::controller) async fn run(
@@ -36,34 +40,47 @@ pub(in crate::controller) async fn run(
 ) -> anyhow::Result<()> {
     let mut looks = interval(EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while (shutdown.run_until_cancelled(looks.tick()).await).is_some() {
-        if *shared.is_leader.borrow() {
-            look(&shared, &prefixes).await;
+    let again = async {
+        loop {
+            looks.tick().await;
+            if *shared.is_leader.borrow() {
+                look(&shared, &prefixes).await;
+            }
         }
-    }
+    };
+    shutdown.run_until_cancelled(again).await;
+
     Ok(())
 }
 
 async fn look(shared: &Shared, prefixes: &ResourcePrefixes) {
-    let failed = ListParams::default()
+    for api in apis(&shared.client, &shared.settings.watch_namespaces) {
+        if let Err(e) = look_at(shared, prefixes, &api).await {
+            let says = reason(&e);
+            warn!("cannot list failed Pods, tried again in {EVERY:?}: {says}");
+        }
+    }
+}
+
+async fn look_at(
+    shared: &Shared,
+    prefixes: &ResourcePrefixes,
+    api: &Api<Read<PodPart>>,
+) -> kube::Result<()> {
+    let mut failed = ListParams::default()
         .fields("status.phase=Failed")
-        .limit(PODS_MAX);
-    for api in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
-        let pods = match api.list(&failed).await {
-            Ok(pods) => pods.items,
-            Err(e) => {
-                warn!(
-                    "cannot list failed Pods, tried again in {EVERY:?}: {}",
-                    reason(&e)
-                );
-                continue;
-            }
-        };
+        .limit(PAGE);
+    loop {
+        let page = api.list(&failed).await?;
         let now = Timestamp::now();
-        for pod in pods.into_iter().filter_map(|read| read.0.ok()) {
+        for pod in page.items.into_iter().filter_map(|read| read.0.ok()) {
             if let Some(owner) = is_due(&pod, prefixes, now) {
                 delete(shared, &pod, owner).await;
             }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => failed = failed.continue_token(&token),
+            None => return Ok(()),
         }
     }
 }
@@ -136,10 +153,11 @@ fn reference(owner: &OwnerReference, namespace: &str) -> ObjectReference {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::fixtures::Fake;
     use k8s_openapi::jiff::{SignedDuration, Timestamp};
     use serde_json::{Value, json};
 
-    const AT: Timestamp = Timestamp::constant(1_800_000_000, 0);
+    const AT: Timestamp = Timestamp::constant(1_700_000_000, 0);
 
     fn refused() -> Value {
         json!({
@@ -165,6 +183,31 @@ mod tests {
     fn a_refused_pod_is_deleted_after_a_minute_if_its_owner_makes_another() {
         assert_eq!(due(refused(), 59), None);
         assert_eq!(due(refused(), 60), Some("rs".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_refused_pod_is_found_behind_any_number_of_others_that_have_failed() {
+        let page = |token: &str, pod: Value| {
+            let metadata = json!({"continue": token});
+            (
+                200,
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": [pod]}),
+            )
+        };
+        let mut other = refused();
+        other["status"]["reason"] = json!("Evicted");
+        let fake = Fake::new(move |asked| match asked {
+            post if post.starts_with("POST") => {
+                (201, json!({"kind": "Status", "status": "Success"}))
+            }
+            list if list.contains("continue=next") => page("", refused()),
+            _ => page("next", other.clone()),
+        });
+        let prefixes = ResourcePrefixes::new("akri.sh".parse().unwrap(), []);
+        look(&fake.shared, &prefixes).await;
+        let asked = fake.asked();
+        assert_eq!(asked.len(), 3, "{asked:?}");
+        assert_eq!(asked[2], "POST /api/v1/namespaces/n/pods/a/eviction");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) const LOOKED_EVERY: Duration = Duration::from_secs(2);
 /// what others do to it.
 const MENDED_AFTER: Duration = Duration::from_mins(5);
 
-/// What is known of the ConfigMaps of Configurations that ask for one.
+/// The ConfigMaps of Configurations that ask for one, as far as they are known.
 pub(crate) type Kept = BTreeMap<ConfigurationKey, KeptList>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

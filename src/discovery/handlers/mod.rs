@@ -28,7 +28,7 @@ pub struct Allowed {
     pub subsystems: udev::Subsystems,
     /// The allowed paths of device nodes.
     pub paths: HostPaths,
-    /// Where the `/dev` of the node is mounted.
+    /// The folder at which the `/dev` of the node is mounted.
     pub dev: PathBuf,
     /// The networks whose hosts may be probed.
     pub networks: probe::Networks,

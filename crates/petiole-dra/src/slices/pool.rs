@@ -22,9 +22,9 @@ pub struct Pool {
 /// The slices that one publisher writes, and deletes if no pool has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the driver for the node with this name. The Node owns them.
+    /// The slices are those of the driver for the node with this name. The Node owns them.
     Node(String),
-    /// Those of the driver that are for no single node. One process of a cluster may write them at a time; nobody deletes them when
+    /// The slices are those of the driver that are for no single node. One process of a cluster may write them at a time; nobody deletes them when
     /// the driver is gone.
     Shared,
 }

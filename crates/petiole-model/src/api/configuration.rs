@@ -65,7 +65,7 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes and whenGone: Evict; remove it, or set instances to true"))]
+#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList and whenGone: Evict; remove it, or set instances to true"))]
 pub struct ConfigurationSpec {
     /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
@@ -76,7 +76,7 @@ pub struct ConfigurationSpec {
     pub capacity: i32,
 
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
-    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes` and `whenGone: Evict`.
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList` and `whenGone: Evict`.
     #[serde(default = "default_instances")]
     pub instances: bool,
 

@@ -11,6 +11,7 @@ pub fn check(spec: &ConfigurationSpec) -> Result<(), String> {
             spec.configuration_service_spec.is_some(),
         ),
         ("maxNodes", spec.max_nodes.is_some()),
+        ("deviceList", spec.device_list),
         ("whenGone: Evict", spec.when_gone == WhenGone::Evict),
     ];
     match needs.iter().find(|(_, is_set)| *is_set && !spec.instances) {
@@ -39,6 +40,7 @@ mod tests {
             ("instanceServiceSpec", json!({})),
             ("configurationServiceSpec", json!({})),
             ("maxNodes", json!(1)),
+            ("deviceList", json!(true)),
             ("whenGone", json!("Evict")),
         ] {
             let refused = check(false, json!({field: value})).unwrap_err();

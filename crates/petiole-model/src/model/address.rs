@@ -1,9 +1,11 @@
 //! Finds the network address of a device among its properties, which the handlers of this repository set. Pure.
 use std::collections::BTreeMap;
 
-/// The property of `zeroconf` with the address, and the one with the port.
-const ADDRESS: &str = "AKRI_ZEROCONF_DEVICE_ADDR";
-const PORT: &str = "AKRI_ZEROCONF_DEVICE_PORT";
+/// The properties of `zeroconf` and of `probe` with the address, each with the one with the port.
+const ADDRESSES: [(&str, &str); 2] = [
+    ("AKRI_ZEROCONF_DEVICE_ADDR", "AKRI_ZEROCONF_DEVICE_PORT"),
+    ("PROBE_ADDRESS", "PROBE_PORT"),
+];
 /// The properties of `onvif` and `opcua` with the URL by which the node reaches the device.
 const URLS: [&str; 2] = ["ONVIF_DEVICE_SERVICE_URL", "OPCUA_DISCOVERY_URL"];
 /// The ports of URLs that have none.
@@ -12,14 +14,17 @@ const PORTS: [(&str, &str); 3] = [("http", "80"), ("https", "443"), ("opc.tcp", 
 /// Returns the address of a device as `host:port`; an IPv6 address is in brackets. A device whose properties have no port has only
 /// the host, and one that is not reached by the network has none.
 pub fn address(properties: &BTreeMap<String, String>) -> Option<String> {
-    let Some(address) = properties.get(ADDRESS) else {
+    let mut addresses = ADDRESSES.iter();
+    let Some((address, port)) =
+        addresses.find_map(|(name, port)| Some((properties.get(*name)?, port)))
+    else {
         return URLS.iter().find_map(|name| of_url(properties.get(*name)?));
     };
     let host = match address.contains(':') {
         true => format!("[{address}]"),
         false => address.clone(),
     };
-    Some(match properties.get(PORT) {
+    Some(match properties.get(*port) {
         Some(port) => format!("{host}:{port}"),
         None => host,
     })
@@ -44,12 +49,17 @@ mod tests {
 
     #[test]
     fn each_handler_that_reaches_devices_by_the_network_gives_host_and_port() {
-        let service = |address: &'static str| vec![(ADDRESS, address), (PORT, "80")];
+        let (address_name, port_name) = ADDRESSES[0];
+        let service = |address: &'static str| vec![(address_name, address), (port_name, "80")];
         for (properties, expected) in [
             (service("10.0.0.7"), Some("10.0.0.7:80")),
             (service("2001:db8::1"), Some("[2001:db8::1]:80")),
             (service("fe80::1%eth0"), Some("[fe80::1%eth0]:80")),
-            (vec![(ADDRESS, "10.0.0.7")], Some("10.0.0.7")),
+            (vec![(address_name, "10.0.0.7")], Some("10.0.0.7")),
+            (
+                vec![("PROBE_ADDRESS", "10.1.2.3"), ("PROBE_PORT", "502")],
+                Some("10.1.2.3:502"),
+            ),
             (
                 vec![(URLS[0], "http://10.0.0.7/onvif/device_service")],
                 Some("10.0.0.7:80"),

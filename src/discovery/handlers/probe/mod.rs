@@ -152,7 +152,7 @@ impl Discovery for ProbeDiscovery {
     }
 }
 
-/// What is known, and who is told.
+/// Keeps what is known of the hosts, and tells it.
 struct Seen {
     catalog: Catalog,
     is_complete: bool,
