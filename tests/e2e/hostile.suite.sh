@@ -7,7 +7,7 @@ STATE=$HOME_OF_NODE/state
 CONFIGURATIONS=$HOME_OF_NODE/configurations
 METRICS=127.0.0.1:9199
 # How long each attack lasts.
-ATTACK=${HOSTILE_SECONDS:-20}
+ATTACK=${HOSTILE_SECONDS:-8}
 # A release build (`just e2e-long` makes it). The figures of any other are told, and not checked.
 OPTIMISED=${PETIOLE_OPTIMISED:-}
 
