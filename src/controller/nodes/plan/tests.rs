@@ -1,6 +1,7 @@
 mod local;
 mod lost;
 mod merge;
+mod names;
 mod parts;
 mod properties;
 mod stolen;
