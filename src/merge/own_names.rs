@@ -53,7 +53,10 @@ impl fmt::Display for Holder<'_> {
             Self::Instance(key, _) => write!(f, "Instance {key}"),
             Self::Configuration(key) => write!(f, "the resource of Configuration {key}"),
             Self::InstanceOf(key) => {
-                write!(f, "an Instance that Configuration {key} may get by a digest")
+                write!(
+                    f,
+                    "an Instance that Configuration {key} may get by a digest"
+                )
             }
         }
     }
@@ -66,7 +69,11 @@ impl<'a> OwnNames<'a> {
         while let Some(key) = next {
             namespaces.insert(key.namespace.as_str());
             let after = InstanceKey::new(format!("{}\0", key.namespace), "");
-            next = merge.all_instances.range(after..).next().map(|(key, _)| key);
+            next = merge
+                .all_instances
+                .range(after..)
+                .next()
+                .map(|(key, _)| key);
         }
         Self {
             merge,
@@ -115,7 +122,10 @@ impl<'a> OwnNames<'a> {
             let configuration = self.merge.surroundings.configuration(&of);
             let why = configuration.and_then(|of| self.why_other(key, instance, of));
             if let Some(why) = why {
-                let why = format!("Instance {} is not called as instanceName says: {why}", key.name);
+                let why = format!(
+                    "Instance {} is not called as instanceName says: {why}",
+                    key.name
+                );
                 others.entry(of).or_insert((why, 0)).1 += 1;
             }
         }
@@ -154,7 +164,9 @@ impl<'a> OwnNames<'a> {
             }
         };
         if name == key.name.as_str() {
-            let (other, _) = self.instances(&name).find(|(_, other)| is_older(other, instance))?;
+            let (other, _) = self
+                .instances(&name)
+                .find(|(_, other)| is_older(other, instance))?;
             return Some(format!(
                 "the resource of this name is that of the older Instance {other}: change instanceName, and delete this Instance"
             ));
@@ -201,7 +213,10 @@ impl<'a> OwnNames<'a> {
     }
 
     /// Returns the Instances with a name, in all namespaces.
-    fn instances(&self, name: &InstanceName) -> impl Iterator<Item = (&'a InstanceKey, &'a Instance)> {
+    fn instances(
+        &self,
+        name: &InstanceName,
+    ) -> impl Iterator<Item = (&'a InstanceKey, &'a Instance)> {
         let keys = self.namespaces.iter();
         let keys = keys.map(move |namespace| InstanceKey::new(*namespace, name));
         keys.filter_map(|key| {
@@ -225,14 +240,18 @@ impl<'a> OwnNames<'a> {
     fn is_missing(&self, key: &InstanceKey, instance: &Instance) -> bool {
         let reports = self.merge.reports_of(key, instance);
         let status = instance.status.clone().unwrap_or_default();
-        !instance.spec.nodes.iter().any(|node| match reports.get(node) {
-            Some(report) => report.is_healthy(),
-            None => {
-                let of = instance.spec.configuration_key(&key.namespace);
-                is_seen(&status, node)
-                    && !self.merge.reports.has_complete_report(instance, &of, node)
-            }
-        })
+        !instance
+            .spec
+            .nodes
+            .iter()
+            .any(|node| match reports.get(node) {
+                Some(report) => report.is_healthy(),
+                None => {
+                    let of = instance.spec.configuration_key(&key.namespace);
+                    is_seen(&status, node)
+                        && !self.merge.reports.has_complete_report(instance, &of, node)
+                }
+            })
     }
 }
 

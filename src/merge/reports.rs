@@ -148,9 +148,9 @@ impl<'a> DeviceReports<'a> {
         }
         for device in self.by_device.keys().filter(|_| !own.is_empty()) {
             let named = own.get(&(device.configuration.clone(), &device.device));
-            let its = (device.node.as_ref()).zip(named).and_then(|(node, named)| {
-                named.iter().find(|(_, instance)| instance.is_of(node))
-            });
+            let its = (device.node.as_ref())
+                .zip(named)
+                .and_then(|(node, named)| named.iter().find(|(_, instance)| instance.is_of(node)));
             if let Some((key, _)) = its {
                 let entry = self.instances.entry(device.clone());
                 entry.or_insert_with(|| (*key).clone());

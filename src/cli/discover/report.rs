@@ -58,7 +58,8 @@ impl Naming {
             let own = own.and_then(|template| template.name(&properties).ok());
             let [digest, _] =
                 InstanceName::candidates(&self.configuration, &device.id, self.scope, &self.node);
-            own.filter(|own| taken.insert(own.clone())).unwrap_or(digest)
+            own.filter(|own| taken.insert(own.clone()))
+                .unwrap_or(digest)
         };
         let names = set.devices.values().map(AsRef::as_ref).map(name);
         set.devices.keys().zip(names).collect()

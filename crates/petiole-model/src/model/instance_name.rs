@@ -122,11 +122,22 @@ mod tests {
         assert_eq!(of("cam-8120fe"), "8120fe");
         assert_eq!(of("cam-0123456789"), "0123456789");
         let own = [
-            "cam", "8120fe", "cam-hall", "x-8120fe", "cam-x-8120fe", "hall", "cam-8120f", "hall-cam",
+            "cam",
+            "8120fe",
+            "cam-hall",
+            "x-8120fe",
+            "cam-x-8120fe",
+            "hall",
+            "cam-8120f",
+            "hall-cam",
         ];
         let digests: std::collections::BTreeSet<String> = own.iter().map(|name| of(name)).collect();
         assert_eq!(digests.len(), own.len());
-        assert!(digests.iter().all(|digest| digest.len() == 10 && is_digest(digest)));
+        assert!(
+            digests
+                .iter()
+                .all(|digest| digest.len() == 10 && is_digest(digest))
+        );
     }
 
     #[test]

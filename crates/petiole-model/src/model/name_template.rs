@@ -26,10 +26,7 @@ pub enum NoName {
     Missing(String),
     #[error("its property {0} is {1:?}, which has no letter a to z and no digit")]
     Empty(String, String),
-    #[error(
-        "the name would begin with {0}, and {} characters are the most",
-        limits::INSTANCE_NAME_MAX
-    )]
+    #[error("the name would begin with {0}, and {most} characters are the most", most = limits::INSTANCE_NAME_MAX)]
     TooLong(String),
 }
 

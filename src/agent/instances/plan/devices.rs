@@ -53,7 +53,10 @@ impl PlanOfOne<'_> {
         let is_others = |name: &InstanceName| {
             of_others.contains_key(&InstanceKey::new(&self.key.namespace, name))
         };
-        let own = self.accepted.own_name(device).filter(|name| !is_others(name));
+        let own = self
+            .accepted
+            .own_name(device)
+            .filter(|name| !is_others(name));
         let candidates = self.digest_names(&device.id);
         let names = own.iter().chain(&candidates);
         let used = names.flat_map(|name| self.used(name));

@@ -11,7 +11,12 @@ fn stick(id: &str, serial: &str) -> Device {
 
 fn fixture(scope: Scope) -> Fixture {
     let mut fixture = Fixture::new(", gracePeriodSeconds: 60, instanceName: 'zigbee-{SERIAL}'");
-    fixture.validated.accepted.get_mut(&key("cam")).unwrap().scope = scope;
+    fixture
+        .validated
+        .accepted
+        .get_mut(&key("cam"))
+        .unwrap()
+        .scope = scope;
     fixture
 }
 
@@ -51,7 +56,9 @@ fn an_instance_of_another_node_with_the_same_device_id_is_not_its() {
     other.spec.nodes = vec!["node-b".into()];
     let labels = [(names::node_label("node-b"), String::new())];
     other.metadata.labels = Some(labels.into());
-    fixture.instances.insert(instance_key("zigbee-a1"), Arc::new(other));
+    fixture
+        .instances
+        .insert(instance_key("zigbee-a1"), Arc::new(other));
     let planned = fixture.plan();
     let report = &planned.reports.of[&key("cam")];
     assert_eq!(report.announced, ["1"]);
@@ -68,10 +75,18 @@ fn a_container_keeps_the_slot_of_an_instance_that_is_made_again_under_its_own_na
     fixture.uses = vec![held];
     fixture.see_devices([stick("1", "A1"), stick("2", "A1")], true);
     fixture.settle();
-    let usage = |name: &str| fixture.instances[&instance_key(name)].spec.device_usage.clone();
+    let usage = |name: &str| {
+        fixture.instances[&instance_key(name)]
+            .spec
+            .device_usage
+            .clone()
+    };
     let expected = [("zigbee-a1-0".to_owned(), NODE.to_owned())];
     assert_eq!(usage("zigbee-a1"), expected.into());
-    let others = fixture.instances.keys().filter(|key| key.name != "zigbee-a1");
+    let others = fixture
+        .instances
+        .keys()
+        .filter(|key| key.name != "zigbee-a1");
     let others: Vec<&InstanceKey> = others.collect();
     assert_eq!(others.len(), 1);
     assert!(usage(&others[0].name).is_empty());

@@ -21,8 +21,7 @@ fn stick(id: &str, serial: &str) -> Value {
 
 /// Returns the report of a node that has looked everywhere for its own devices.
 fn has(node: &str, devices: &[Value]) -> NodeDevices {
-    let view =
-        json!({ "namespace": "default", "name": "cam", "complete": true, "own": devices });
+    let view = json!({ "namespace": "default", "name": "cam", "complete": true, "own": devices });
     node_devices(node, json!([view]))
 }
 
@@ -66,7 +65,10 @@ fn an_instance_is_called_as_its_configuration_says_and_its_variables_end_with_th
     assert_eq!(cluster.names(), ["zigbee-de-21"]);
     let digest = InstanceName::from("zigbee-de-21").digest_in(&"cam".into());
     let cdi_name = format!("akri.sh/cam={digest}");
-    assert_eq!((cluster.only().spec.cdi_name.clone(), digest.len()), (cdi_name, 10));
+    assert_eq!(
+        (cluster.only().spec.cdi_name.clone(), digest.len()),
+        (cdi_name, 10)
+    );
     assert_eq!(cluster.problem(1), "");
     // It is found again by its device, not by its name.
     let said = json!({ "id": "1", "connection": "y" });
@@ -85,7 +87,10 @@ fn a_shared_device_has_one_name_on_all_nodes() {
     let device = |by: &str| json!({ "id": "camera-1", "properties": { "BY": by } });
     cluster.says(sees("b", &device("b"))).settle(0);
     cluster.says(sees("a", &device("a"))).settle(1);
-    assert_eq!((cluster.names(), cluster.nodes()), (vec!["hall-b"], vec!["b", "a"]));
+    assert_eq!(
+        (cluster.names(), cluster.nodes()),
+        (vec!["hall-b"], vec!["b", "a"])
+    );
 }
 
 #[test]
@@ -100,7 +105,10 @@ fn of_two_sticks_with_one_serial_number_the_first_has_its_name_and_the_port_tell
         assert_eq!(cluster.names(), names);
         let problem = cluster.problem(2);
         assert_eq!(problem.is_empty(), template == "{PORT}");
-        for part in ["zigbee-a1 is the name of Instance default/zigbee-a1", "UDEV_ID_PATH_TAG"] {
+        for part in [
+            "zigbee-a1 is the name of Instance default/zigbee-a1",
+            "UDEV_ID_PATH_TAG",
+        ] {
             assert!(problem.is_empty() || problem.contains(part), "{problem}");
         }
     }
@@ -111,35 +119,58 @@ fn of_two_nodes_with_a_device_of_one_name_the_first_has_it_and_the_second_is_tol
     let mut cluster = naming("zigbee");
     cluster.says(has("b", &[stick("1", "B1")])).settle(0);
     // The same id on another node is another device.
-    cluster.says(has("a", &[stick("1", "A1")])).settle(1).restart().settle(2);
+    cluster
+        .says(has("a", &[stick("1", "A1")]))
+        .settle(1)
+        .restart()
+        .settle(2);
     assert_eq!(cluster.names(), ["DIGEST", "zigbee"]);
     assert_eq!(cluster.world.instances[&key("zigbee")].spec.nodes, ["b"]);
-    assert!(cluster.problem(3).starts_with("InstanceNameNotGiven: Instance cam-"));
+    assert!(
+        cluster
+            .problem(3)
+            .starts_with("InstanceNameNotGiven: Instance cam-")
+    );
     // The name is free, and Pods may ask for the one that it has.
     cluster.says(has("b", &[])).settle(4);
     assert_eq!(cluster.names(), ["DIGEST"]);
     let problem = cluster.problem(5);
     assert!(problem.contains("zigbee is free"), "{problem}");
-    assert!(problem.contains("kubectl -n default delete instance cam-"), "{problem}");
+    assert!(
+        problem.contains("kubectl -n default delete instance cam-"),
+        "{problem}"
+    );
     cluster.world.instances.clear();
     cluster.settle(6);
-    assert_eq!((cluster.names(), cluster.problem(7)), (vec!["zigbee"], String::new()));
+    assert_eq!(
+        (cluster.names(), cluster.problem(7)),
+        (vec!["zigbee"], String::new())
+    );
 }
 
 #[test]
 fn a_stick_that_moves_to_another_node_gets_its_name_there_when_its_instance_is_gone_here() {
     let mut cluster = naming("zigbee-{SERIAL}");
     cluster.says(has("a", &[stick("1", "A1")])).settle(0);
-    cluster.says(has("a", &[missing("1")])).says(has("b", &[stick("7", "A1")])).settle(1);
+    cluster
+        .says(has("a", &[missing("1")]))
+        .says(has("b", &[stick("7", "A1")]))
+        .settle(1);
     assert_eq!(cluster.world.instances[&key("zigbee-a1")].spec.nodes, ["a"]);
     assert_eq!(cluster.names(), ["zigbee-a1"]);
     let problem = cluster.problem(2);
-    assert!(problem.contains("gets no Instance yet") && problem.contains("\"7\""), "{problem}");
+    assert!(
+        problem.contains("gets no Instance yet") && problem.contains("\"7\""),
+        "{problem}"
+    );
     cluster.restart().settle(3);
     assert_eq!(cluster.names(), ["zigbee-a1"]);
     cluster.says(has("a", &[])).settle(61);
     assert_eq!(cluster.only().spec.nodes, ["b"]);
-    assert_eq!((cluster.names(), cluster.problem(62)), (vec!["zigbee-a1"], String::new()));
+    assert_eq!(
+        (cluster.names(), cluster.problem(62)),
+        (vec!["zigbee-a1"], String::new())
+    );
     // Its first node is lost: nobody says that the device is gone.
     let mut lost = naming("zigbee-{SERIAL}");
     lost.says(has("a", &[stick("1", "A1")])).settle(0);
@@ -156,10 +187,15 @@ fn a_device_without_the_property_is_named_by_a_digest_and_the_status_names_the_p
     let mut cluster = naming("zigbee-{SERIAL}");
     let nameless = json!({ "id": "2", "properties": {} });
     let signs = json!({ "id": "3", "properties": { "SERIAL": "--" } });
-    cluster.says(has("a", &[stick("1", "A1"), nameless, signs])).settle(0);
+    cluster
+        .says(has("a", &[stick("1", "A1"), nameless, signs]))
+        .settle(0);
     assert_eq!(cluster.names(), ["DIGEST", "DIGEST", "zigbee-a1"]);
     let problem = cluster.problem(1);
-    assert!(problem.contains("SERIAL") && problem.ends_with("; and 1 more Instances"), "{problem}");
+    assert!(
+        problem.contains("SERIAL") && problem.ends_with("; and 1 more Instances"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -182,7 +218,8 @@ fn an_instance_keeps_its_name_while_it_lives_whatever_is_edited() {
         assert!(problem.contains(says), "{problem}");
     }
     let cam = json!({ "spec": { "instanceName": "zigbee-{SERIAL}" } });
-    cluster.world = std::mem::take(&mut cluster.world).with_configuration(configuration("cam", cam));
+    cluster.world =
+        std::mem::take(&mut cluster.world).with_configuration(configuration("cam", cam));
     let other = json!({ "id": "1", "connection": "x", "properties": { "SERIAL": "A2" } });
     cluster.says(has("a", &[other])).settle(6);
     assert_eq!(cluster.names(), ["zigbee-a1"]);
@@ -207,8 +244,14 @@ fn a_name_that_others_have_or_may_get_is_not_given() {
         ("cam", "the resource of Configuration default/cam"),
         ("tv", "the resource of Configuration other/tv"),
         ("screen", "the resource of Configuration other/tv"),
-        ("tv-8120fe", "an Instance that Configuration other/tv may get"),
-        ("tv-0123456789", "an Instance that Configuration other/tv may get"),
+        (
+            "tv-8120fe",
+            "an Instance that Configuration other/tv may get",
+        ),
+        (
+            "tv-0123456789",
+            "an Instance that Configuration other/tv may get",
+        ),
         ("taken", "Instance other/taken"),
         ("cam-8120fe", ""),
         ("tv-hall", ""),
@@ -234,16 +277,30 @@ fn a_configuration_that_comes_later_is_told_that_an_instance_has_its_resource() 
         later.metadata.namespace = Some("other".to_owned());
         later
     };
-    let view = |name: &str| json!({ "namespace": "other", "name": name, "complete": true, "own": [] });
+    let view =
+        |name: &str| json!({ "namespace": "other", "name": name, "complete": true, "own": [] });
     cluster.world = std::mem::take(&mut cluster.world)
         .with_configuration(of("zigbee", json!({})))
-        .with_configuration(of("named", json!({ "spec": { "resourceName": "akri.sh/zigbee" } })))
-        .with_configuration(of("free", json!({ "spec": { "resourceName": "a.b/zigbee" } })))
-        .with_node_devices(node_devices("b", json!([view("zigbee"), view("named"), view("free")])));
+        .with_configuration(of(
+            "named",
+            json!({ "spec": { "resourceName": "akri.sh/zigbee" } }),
+        ))
+        .with_configuration(of(
+            "free",
+            json!({ "spec": { "resourceName": "a.b/zigbee" } }),
+        ))
+        .with_node_devices(node_devices(
+            "b",
+            json!([view("zigbee"), view("named"), view("free")]),
+        ));
     cluster.settle(1);
     assert_eq!(cluster.names(), ["zigbee"]);
     let planned = looked(&cluster.world, &mut cluster.memory, 2);
-    let told: Vec<_> = planned.left_out.iter().filter(|(_, p)| p.reason == "ResourceTaken").collect();
+    let told: Vec<_> = planned
+        .left_out
+        .iter()
+        .filter(|(_, p)| p.reason == "ResourceTaken")
+        .collect();
     let names: Vec<&str> = told.iter().map(|(of, _)| of.name.as_str()).collect();
     assert_eq!(names, ["named", "zigbee"]);
     assert!(told[0].1.message.contains("Instance default/zigbee"));
@@ -258,7 +315,10 @@ fn no_node_gets_the_named_instance_of_another_by_the_id_of_its_device() {
     assert_eq!(cluster.world.instances[&key("zigbee-a1")].spec.nodes, ["a"]);
     assert_eq!(cluster.names(), ["DIGEST", "zigbee-a1"]);
     // Nor while its node is away.
-    cluster.says(has("a", &[missing("1")])).says(has("b", &[])).settle(2);
+    cluster
+        .says(has("a", &[missing("1")]))
+        .says(has("b", &[]))
+        .settle(2);
     cluster.says(has("b", &[missing("1")])).settle(3);
     assert_eq!(cluster.only().spec.nodes, ["a"]);
 }

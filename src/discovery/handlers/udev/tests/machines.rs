@@ -108,7 +108,9 @@ fn two_sticks_with_one_serial_number_have_two_names_by_their_ports_and_one_by_th
     let found = machine.devices(&rule(r#"KERNEL=="ttyUSB*""#));
     let names = |template: &str| {
         let template: NameTemplate = template.parse().unwrap();
-        let names = found.iter().map(|device| template.name(&[&device.properties]).unwrap());
+        let names = found
+            .iter()
+            .map(|device| template.name(&[&device.properties]).unwrap());
         names.map(|name| name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(
