@@ -77,8 +77,8 @@ impl<'a> DeviceReports<'a> {
             }
         }
         device_reports.find_shared(instances);
-        device_reports.find_by_name(instances);
         device_reports.find_by_node(instances);
+        device_reports.find_by_name(instances);
         let pairs = device_reports.instances.iter();
         device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
         device_reports
@@ -148,13 +148,12 @@ impl<'a> DeviceReports<'a> {
         }
         for device in self.by_device.keys().filter(|_| !own.is_empty()) {
             let named = own.get(&(device.configuration.clone(), &device.device));
-            let its = (device.node.as_ref())
-                .zip(named)
-                .and_then(|(node, named)| named.iter().find(|(_, instance)| instance.is_of(node)));
-            if let Some((key, _)) = its {
-                let entry = self.instances.entry(device.clone());
-                entry.or_insert_with(|| (*key).clone());
-            }
+            let its = device.node.as_ref().zip(named).and_then(|(node, named)| {
+                let mut named = named.iter();
+                named.find(|(_, instance)| instance.is_of(node))
+            });
+            let its = its.map(|(key, _)| (device.clone(), (*key).clone()));
+            self.instances.extend(its);
         }
     }
 

@@ -274,9 +274,11 @@ impl<'a> PlanOfOne<'a> {
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
     fn instance_of(&self, device: &Device) -> Option<(&'a InstanceKey, &'a Instance)> {
         let own = self.own_named.get(&device.id);
-        let own = own.and_then(|key| self.unseen.get_key_value(*key));
+        if let Some((key, instance)) = own.and_then(|key| self.unseen.get_key_value(*key)) {
+            return Some((*key, *instance));
+        }
         let candidates = self.digest_names(&device.id);
-        let by_digest = candidates.iter().enumerate().find_map(|(n, name)| {
+        candidates.iter().enumerate().find_map(|(n, name)| {
             let key = InstanceKey::new(&self.key.namespace, name.as_str());
             let (key, instance) = self.unseen.get_key_value(&key)?;
             let is_its = match device_id(instance) {
@@ -284,8 +286,7 @@ impl<'a> PlanOfOne<'a> {
                 None => n == 0,
             };
             is_its.then_some((*key, *instance))
-        });
-        by_digest.or_else(|| own.map(|(key, instance)| (*key, *instance)))
+        })
     }
 
     fn is_held_back(&self, id: &DeviceId) -> bool {
