@@ -1,7 +1,7 @@
 mod local;
 mod lost;
 mod merge;
-mod names;
+mod named;
 mod parts;
 mod properties;
 mod stolen;
