@@ -3,7 +3,8 @@ use crate::{
     api::configuration::{Configuration, Problem},
     discovery::plan::SessionSpec,
     model::{
-        device::Scope,
+        device::{Device, Scope},
+        instance_name::InstanceName,
         names::ObjectKey,
         plugin_name::PluginName,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -39,6 +40,14 @@ impl AcceptedConfiguration {
     /// Returns whether its devices get Instances.
     pub(crate) fn has_instances(&self) -> bool {
         self.configuration.spec.instances
+    }
+
+    /// Returns the name that `spec.instanceName` gives to the Instance of a device; `None` if it gives none. Another Instance
+    /// may have it.
+    pub(crate) fn own_name(&self, device: &Device) -> Option<InstanceName> {
+        let spec = &self.configuration.spec;
+        let name = (spec.name_template()?).name(&[&spec.broker_properties, &device.properties]);
+        name.ok()
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let naming = Naming {
         configuration: (configuration.unwrap_or_else(|| flags.handler.to_lowercase())).into(),
         node: flags.node_name.into(),
+        template: input.template,
+        broker_properties: input.broker_properties,
         scope: discovery.scope(),
     };
     let (found, devices) = watch::channel(DeviceSet::default());

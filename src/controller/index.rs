@@ -124,6 +124,8 @@ pub(super) struct Index {
     pub(super) pods: Tagged<ObjectKey>,
     pub(super) jobs: Tagged<ObjectKey>,
     pub(super) views: Tagged<(NodeName, usize)>,
+    /// The Configurations that name their Instances.
+    naming: BTreeSet<ConfigurationKey>,
     /// The part of each Configuration and each Instance, by its uid.
     uids: BTreeMap<String, String>,
     /// The uid of the owner of each Job, by the uid of the Job.
@@ -167,6 +169,15 @@ impl Index {
     ) {
         let of = turned.map(|object| Some((&object?.metadata, key.name.as_str())));
         (self.configurations).follow(key, of, &mut self.uids, touched);
+        let [was, is] = turned;
+        match is.is_some_and(|is| is.spec.instance_name.is_some()) {
+            true => self.naming.insert(key.clone()),
+            false => self.naming.remove(key),
+        };
+        let resource = |of: Option<&Configuration>| of.map(|of| of.spec.resource_name.clone());
+        if resource(was) != resource(is) {
+            self.touch_naming(touched);
+        }
     }
 
     pub(super) fn instance(
@@ -181,10 +192,23 @@ impl Index {
         });
         self.instances.follow(key, of, &mut self.uids, touched);
         // Its name is free or taken now, for a device of the Configuration that the name begins with.
-        if let [None, _] | [_, None] = turned {
+        if let [None, Some(it)] | [Some(it), None] = turned {
             let of = key.name.configuration();
             of.into_iter().for_each(|of| touched.part(&of));
+            if key.name.is_own(&it.spec.configuration_name) {
+                self.touch_naming(touched);
+                // A Configuration of this name does not have its resource on the nodes of the Instance.
+                let part = part_of(&key.name).into_owned();
+                if self.configurations.has(&Tag::Part(part.clone())) {
+                    touched.parts.insert(part);
+                }
+            }
         }
+    }
+
+    /// Another name is free or taken now, for a device of any Configuration that names its Instances.
+    fn touch_naming(&self, touched: &mut Touched) {
+        self.naming.iter().for_each(|of| touched.part(&of.name));
     }
 
     /// An agent that begins or ends, or makes its object anew, says something of its node.

@@ -29,6 +29,13 @@ impl Surroundings for Alone<'_> {
         self.configurations.get(of).map(AsRef::as_ref)
     }
 
+    fn all_configurations<'s>(
+        &'s self,
+    ) -> Box<dyn Iterator<Item = (&'s ConfigurationKey, Option<&'s Configuration>)> + 's> {
+        let all = self.configurations.iter();
+        Box::new(all.map(|(key, configuration)| (key, Some(configuration.as_ref()))))
+    }
+
     fn may_have(&self, of: &ConfigurationKey) -> bool {
         (self.may_have)(of)
     }

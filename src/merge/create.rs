@@ -1,5 +1,6 @@
 //! The Instances of devices that have none yet. Pure.
 use super::{
+    own_names::{Own, OwnNames},
     plan::Merge,
     reports::{Identity, NodeReports, is_same_host, names_of, rank},
 };
@@ -25,7 +26,8 @@ use std::{
     sync::Arc,
 };
 
-/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken.
+/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken, or with an
+/// Instance that has another name than it says.
 pub(crate) type LeftOut = BTreeMap<ConfigurationKey, Problem>;
 
 impl Merge<'_> {
@@ -34,6 +36,7 @@ impl Merge<'_> {
     pub(crate) fn new_instances(&self) -> (Vec<Instance>, LeftOut) {
         let mut names: BTreeSet<InstanceKey> = BTreeSet::new();
         let mut places = Places::new(self.instances);
+        let own_names = OwnNames::new(self);
         let (mut made, mut left_out) = (vec![], LeftOut::new());
         for (device, reports) in self.reports.without_instance() {
             let of = &device.configuration;
@@ -59,23 +62,34 @@ impl Merge<'_> {
             let most = configuration.spec.max_nodes;
             let most = most.and_then(|most| usize::try_from(most).ok());
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
+            let properties = seen.values().find_map(|report| report.properties.as_ref());
+            let own = match own_names.of_new(device, configuration, properties) {
+                Own::Name(name) => Some(name),
+                Own::Digest => None,
+                Own::Awaited(problem) => {
+                    left_out.entry(of.clone()).or_insert(problem);
+                    continue;
+                }
+            };
             let candidates = names_of(device);
             // Another Configuration may have an Instance of the name.
             let is_taken =
                 |key: &InstanceKey| self.all_instances.contains_key(key) || names.contains(key);
-            let free = (candidates.iter()).find(|name| !is_taken(&key(name)));
+            let mut all = own.iter().chain(&candidates);
+            let free = all.find(|name| !is_taken(&key(name)));
             let Some(name) = free else {
                 let problem = || self.name_taken(device, &candidates.each_ref().map(key));
                 left_out.entry(of.clone()).or_insert_with(problem);
                 continue;
             };
             let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
-            if let Some(instance) = instance(device, configuration, name.as_str(), &seen) {
+            if let Some(instance) = instance(device, configuration, name, &seen) {
                 places.take(place);
                 names.insert(key(name));
                 made.push(instance);
             }
         }
+        own_names.report(&mut left_out);
         (made, left_out)
     }
 
@@ -202,7 +216,7 @@ fn first_in_order<'a>(name: &str, seen: NodeReports<'a>, most: usize) -> NodeRep
 fn instance(
     device: &Identity,
     configuration: &Configuration,
-    name: &str,
+    name: &InstanceName,
     seen: &NodeReports<'_>,
 ) -> Option<Instance> {
     let (first, properties) =
@@ -218,7 +232,7 @@ fn instance(
         .chain(others)
         .map(|n| (*n).to_owned())
         .collect();
-    let digest = name.rsplit_once('-').map_or("", |(_, digest)| digest);
+    let digest = name.digest_in(&device.configuration.name);
     let spec = InstanceSpec {
         configuration_name: device.configuration.name.clone(),
         cdi_name: format!("{}/{}={digest}", names::GROUP, device.configuration.name),

@@ -7,7 +7,7 @@
 //! | file | decides |
 //! |---|---|
 //! | `reports.rs` | which reports are about the device of an Instance |
-//! | `create.rs` | which devices get an Instance |
+//! | `create.rs`, `own_names.rs` | which devices get an Instance, and its name |
 //! | `change.rs`, `status.rs` | which nodes an Instance names, and what it says |
 //! | `end.rs` | when it is deleted |
 //! | `alone.rs` | all that, for a node without a cluster |
@@ -18,6 +18,7 @@ mod create;
 mod end;
 mod events;
 pub(crate) mod finalizers;
+mod own_names;
 pub(crate) mod plan;
 mod reports;
 mod stale;

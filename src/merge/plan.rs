@@ -28,6 +28,11 @@ pub(crate) trait Surroundings {
     /// Returns a Configuration that can be read.
     fn configuration(&self, of: &ConfigurationKey) -> Option<&Configuration>;
 
+    /// Returns all Configurations that exist, whichever are looked at; of one that cannot be read the key.
+    fn all_configurations<'s>(
+        &'s self,
+    ) -> Box<dyn Iterator<Item = (&'s ConfigurationKey, Option<&'s Configuration>)> + 's>;
+
     /// Returns whether a Configuration exists, or may exist.
     fn may_have(&self, of: &ConfigurationKey) -> bool;
 

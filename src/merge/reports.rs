@@ -77,6 +77,7 @@ impl<'a> DeviceReports<'a> {
             }
         }
         device_reports.find_shared(instances);
+        device_reports.find_by_node(instances);
         device_reports.find_by_name(instances);
         let pairs = device_reports.instances.iter();
         device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
@@ -131,6 +132,34 @@ impl<'a> DeviceReports<'a> {
             }
         }
         self.instances.extend(found);
+    }
+
+    /// Finds the Instances of devices that one node has, where they have names of their own: an Instance is of the node that it
+    /// names, or that had its device last.
+    fn find_by_node(&mut self, instances: &BTreeMap<InstanceKey, Arc<Instance>>) {
+        let mut own: BTreeMap<(ConfigurationKey, &String), Vec<_>> = BTreeMap::new();
+        for (key, instance) in instances.iter().filter(|(_, i)| !i.spec.shared) {
+            if let Some(id) = device_id(instance)
+                && key.name.is_own(&instance.spec.configuration_name)
+            {
+                let of = instance.spec.configuration_key(&key.namespace);
+                own.entry((of, id)).or_default().push((key, instance));
+            }
+        }
+        for device in self.by_device.keys().filter(|_| !own.is_empty()) {
+            let named = own.get(&(device.configuration.clone(), &device.device));
+            let its = device.node.as_ref().zip(named).and_then(|(node, named)| {
+                let mut named = named.iter();
+                named.find(|(_, instance)| instance.is_of(node))
+            });
+            let its = its.map(|(key, _)| (device.clone(), (*key).clone()));
+            self.instances.extend(its);
+        }
+    }
+
+    /// Returns the Configurations that nodes report on.
+    pub(crate) fn configurations(&self) -> impl Iterator<Item = &ConfigurationKey> {
+        self.views.keys()
     }
 
     /// Returns whether the node has looked everywhere for the devices of this Instance's Configuration. If so, it does not see a

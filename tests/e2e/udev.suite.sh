@@ -38,7 +38,7 @@ fresh() { # RULE [FIELD OF THE DETAILS…]
   within 10 "the agent has looked" grep -rqs . "$STATE/configurations"
 }
 
-configure() { # RULE [FIELD…]
+configure() { # RULE [FIELD…], with INSTANCE_NAME for spec.instanceName
   local rule=$1
   shift
   {
@@ -48,6 +48,7 @@ kind: Configuration
 metadata: {name: found}
 spec:
   gracePeriodSeconds: 300
+  ${INSTANCE_NAME:+instanceName: "'$INSTANCE_NAME'"}
   discoveryHandler:
     name: udev
     discoveryDetails: |
@@ -67,8 +68,8 @@ get() {
 }
 
 # The kubelet's word, not the agent's.
-node_holds() { # capacity|allocatable AMOUNT
-  get node | jq -e --arg n "$2" ".status.$1[\"akri.sh/found\"] // \"0\" | . == \$n"
+node_holds() { # capacity|allocatable AMOUNT [RESOURCE]
+  get node | jq -e --arg n "$2" ".status.$1[\"akri.sh/${3:-found}\"] // \"0\" | . == \$n"
 }
 
 # The Instance of a device node.
@@ -193,6 +194,39 @@ test_a_device_that_came_while_the_agent_was_away_is_found_and_one_that_went_is_u
   begin_agent
   within 5 "what came is healthy" has_health "/dev/zram$ZRAM" Healthy
   pull_zram "$ZRAM"
+}
+
+test_disks_have_the_names_that_their_configuration_gives_and_of_two_that_want_one_the_first() {
+  local first second
+  INSTANCE_NAME='disk-{UDEV_DEVNODE}' fresh "$(new_zram)"
+  plug_zram
+  first=$ZRAM
+  within "$ALLOCATABLE" "the kubelet offers the first disk by its name" node_holds allocatable 1 "disk-dev-zram$first"
+  plug_zram
+  second=$ZRAM
+  within "$ALLOCATABLE" "and the second" node_holds allocatable 1 "disk-dev-zram$second"
+  node_holds allocatable 2 || fail "the Configuration's resource does not give both"
+  (cluster on edge "$PETIOLE" discover udev --details "$CONFIGURATIONS/found.yaml" --for 2s) >"$SUITE/discovered"
+  grep -q "disk-dev-zram$first " "$SUITE/discovered" || fail "discover says $(cat "$SUITE/discovered")"
+  # An edit renames nothing that lives, also where the agent begins anew.
+  INSTANCE_NAME=disk configure "$(grep -o 'SUBSYSTEM.*"' "$CONFIGURATIONS/found.yaml")"
+  within 5 "the status says that they keep their names" grep -rq InstanceNameNotGiven "$STATE/configurations"
+  stop agent KILL
+  begin_agent
+  within 5 "both have their names" node_holds allocatable 1 "disk-dev-zram$second"
+  equal "the Instances" 2 "$(find "$STATE/instances" -name '*.yaml' | wc -l)"
+  pull_zram "$second"
+  pull_zram "$first"
+  INSTANCE_NAME=disk fresh "$(new_zram)"
+  plug_zram
+  first=$ZRAM
+  within "$ALLOCATABLE" "the kubelet offers it as disk" node_holds allocatable 1 disk
+  plug_zram
+  within "$ALLOCATABLE" "the second is offered too" node_holds allocatable 2
+  within 5 "the status says who has the name" grep -rq 'disk is the name of Instance' "$STATE/configurations"
+  node_holds allocatable 1 disk || fail "two disks have one name"
+  pull_zram "$ZRAM"
+  pull_zram "$first"
 }
 
 # The agent has no network: it could not hear the kernel's messages.

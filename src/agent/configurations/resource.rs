@@ -7,6 +7,7 @@ use crate::{
         reason::Reason,
     },
     model::{
+        instance_name::is_digest,
         resource_name::ResourceName,
         resource_names::ResourceNames,
         typed_names::{ConfigurationKey, ConfigurationName},
@@ -62,10 +63,6 @@ pub(super) fn checked(
         }
         None => Ok(Some(name)),
     }
-}
-
-fn is_digest(text: &str) -> bool {
-    matches!(text.len(), 6 | 10) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// The ids that are no slots of ours, one for each resource. Slots are named after their Configuration, also those of an

@@ -9,7 +9,10 @@ use crate::{
         without_instances,
     },
     discovery::Reads,
-    model::{budget::text_bytes, container_devices::ContainerRules, device::Scope, limits},
+    model::{
+        budget::text_bytes, container_devices::ContainerRules, device::Scope, limits,
+        name_template::NameTemplate,
+    },
 };
 use std::ops::RangeInclusive;
 
@@ -63,6 +66,11 @@ fn check_fields(spec: &ConfigurationSpec) -> Result<(), String> {
     let instances = 1..=limits::INSTANCES_MAX;
     number("maxInstances", spec.max_instances, instances)?;
     without_instances::check(spec)?;
+    if let Some(template) = &spec.instance_name {
+        length("instanceName", template, limits::NAME_MAX)?;
+        let parsed = template.parse::<NameTemplate>();
+        parsed.map_err(|e| format!("instanceName {e}"))?;
+    }
     let broker = spec.broker_spec.as_ref();
     if broker.is_some_and(|b| b.broker_pod_spec.is_some() == b.broker_job_spec.is_some()) {
         return Err("brokerSpec must have one of brokerPodSpec and brokerJobSpec".to_owned());

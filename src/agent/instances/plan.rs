@@ -110,6 +110,8 @@ struct PlanOfOne<'a> {
     discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
     unseen: BTreeMap<&'a InstanceKey, &'a Instance>,
+    /// Those that have names of their own, by their devices.
+    own_named: BTreeMap<DeviceId, &'a InstanceKey>,
     absences: Absences,
     wake_in: Option<Duration>,
     report: Report,
@@ -153,7 +155,14 @@ impl<'a> PlanOfOne<'a> {
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))
             .collect();
+        let own_named = unseen.iter().filter(|(key, instance)| {
+            let is_here = instance.spec.shared || instance.is_of(world.node);
+            let is_its = instance.spec.scope() == accepted.scope && is_here;
+            is_its && key.name.is_own(&instance.spec.configuration_name)
+        });
+        let own_named = own_named.filter_map(|(key, i)| Some((device_id(i)?, *key)));
         Self {
+            own_named: own_named.collect(),
             world,
             key,
             accepted,
@@ -264,7 +273,11 @@ impl<'a> PlanOfOne<'a> {
 
     /// The Instance made for this device. One without the annotation is Akri's: the short name is its proof.
     fn instance_of(&self, device: &Device) -> Option<(&'a InstanceKey, &'a Instance)> {
-        let candidates = self.candidates(&device.id);
+        let own = self.own_named.get(&device.id);
+        if let Some((key, instance)) = own.and_then(|key| self.unseen.get_key_value(*key)) {
+            return Some((*key, *instance));
+        }
+        let candidates = self.digest_names(&device.id);
         candidates.iter().enumerate().find_map(|(n, name)| {
             let key = InstanceKey::new(&self.key.namespace, name.as_str());
             let (key, instance) = self.unseen.get_key_value(&key)?;

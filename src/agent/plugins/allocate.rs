@@ -380,7 +380,7 @@ impl Allocator {
                     let name = key.name.clone();
                     let accepted = validated.accepted.get(&configuration);
                     let entry = Found {
-                        digest: name.digest().ok_or_else(missing)?.to_owned(),
+                        digest: name.digest_in(&configuration.name),
                         device: device.clone(),
                         configuration: accepted.map(|a| a.configuration.clone()),
                     };

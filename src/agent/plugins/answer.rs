@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 /// The device of an Instance, and everything else that a container gets.
 pub(super) struct Found {
-    /// The digest in the name of the Instance.
+    /// The digest by which its variables end.
     pub(super) digest: String,
     pub(super) device: Device,
     /// The Configuration, whose properties the container gets, too.

@@ -1,5 +1,5 @@
 //! Reads the argument of `--details`: bare `discoveryDetails`, or a manifest that contains a Configuration.
-use crate::yaml;
+use crate::{model::name_template::NameTemplate, yaml};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use std::{collections::BTreeMap, io::BufRead as _};
@@ -12,6 +12,9 @@ pub(super) struct Input {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) handler: Option<String>,
     pub(super) name: Option<String>,
+    /// The names that the Configuration gives to Instances, and the properties that it adds.
+    pub(super) template: Option<NameTemplate>,
+    pub(super) broker_properties: BTreeMap<String, String>,
     /// The discovery ends when stdin ends.
     pub(super) is_attached: bool,
 }
@@ -51,6 +54,8 @@ impl Input {
                 properties: BTreeMap::new(),
                 handler: None,
                 name: None,
+                template: None,
+                broker_properties: BTreeMap::new(),
                 is_attached,
             });
         };
@@ -71,7 +76,14 @@ impl Input {
         let properties = handler["discoveryProperties"].as_array();
         let property =
             |property: &Value| Some((owned(&property["name"])?, owned(&property["value"])?));
+        let template = owned(&configuration["spec"]["instanceName"]);
+        let template = template.map(|text| text.parse::<NameTemplate>());
+        let added = configuration["spec"]["brokerProperties"].as_object();
         Ok(Self {
+            template: template.transpose().context("spec.instanceName")?,
+            broker_properties: (added.into_iter().flatten())
+                .filter_map(|(name, value)| Some((name.clone(), owned(value)?)))
+                .collect(),
             details,
             properties: properties
                 .into_iter()
@@ -126,9 +138,15 @@ mod tests {
             properties: BTreeMap::from([("a".into(), "b".into())]),
             handler: Some("zeroconf".into()),
             name: Some("cams".into()),
+            template: None,
+            broker_properties: BTreeMap::new(),
             is_attached: false,
         };
         assert_eq!(Input::parse(manifest.into()).unwrap(), expected);
+        let names = "  instanceName: '{SITE}-{PORT}'\n  brokerProperties: {SITE: hall}\n";
+        let input = Input::parse(format!("{manifest}{names}")).unwrap();
+        assert_eq!(input.template, Some("{SITE}-{PORT}".parse().unwrap()));
+        assert_eq!(input.broker_properties["SITE"], "hall");
     }
 
     #[test]
@@ -139,6 +157,10 @@ mod tests {
             (
                 "{kind: Configuration, spec: {discoveryHandler: {name: a, discoveryDetails: {kind: b}}}}",
                 "must be text",
+            ),
+            (
+                "{kind: Configuration, spec: {instanceName: A, discoveryHandler: {name: a}}}",
+                "spec.instanceName",
             ),
         ] {
             let message = Input::parse(manifest.into()).unwrap_err().to_string();

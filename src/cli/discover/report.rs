@@ -2,11 +2,15 @@
 use crate::model::{
     device::{Device, DeviceId, DeviceSet, Scope},
     instance_name::InstanceName,
+    name_template::NameTemplate,
     printable::printable,
     typed_names::{ConfigurationName, NodeName},
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The width of the column. It fits the name of a Configuration and its digest; longer names shift their line.
 const INSTANCE_WIDTH: usize = 32;
@@ -18,6 +22,8 @@ pub(super) struct Naming {
     pub(super) configuration: ConfigurationName,
     pub(super) node: NodeName,
     pub(super) scope: Scope,
+    pub(super) template: Option<NameTemplate>,
+    pub(super) broker_properties: BTreeMap<String, String>,
 }
 
 /// A device in the list.
@@ -41,11 +47,23 @@ pub(super) struct Report {
     last: DeviceSet,
 }
 
-/// Returns the name of the device's Instance, unless another device has this name.
-fn instance_name(naming: &Naming, device: &DeviceId) -> InstanceName {
-    let [name, _] =
-        InstanceName::candidates(&naming.configuration, device, naming.scope, &naming.node);
-    name
+impl Naming {
+    /// Returns the name of each device's Instance, unless another device has it. Of two that want one name, the first by its id
+    /// has it here.
+    fn names<'a>(&self, set: &'a DeviceSet) -> BTreeMap<&'a DeviceId, InstanceName> {
+        let mut taken = BTreeSet::new();
+        let name = |device: &Device| {
+            let properties = [&self.broker_properties, &device.properties];
+            let own = self.template.as_ref();
+            let own = own.and_then(|template| template.name(&properties).ok());
+            let [digest, _] =
+                InstanceName::candidates(&self.configuration, &device.id, self.scope, &self.node);
+            own.filter(|own| taken.insert(own.clone()))
+                .unwrap_or(digest)
+        };
+        let names = set.devices.values().map(AsRef::as_ref).map(name);
+        set.devices.keys().zip(names).collect()
+    }
 }
 
 impl Report {
@@ -77,19 +95,20 @@ impl Report {
     /// Returns a line for each device that is new, changed or gone.
     pub(super) fn changes(&mut self, set: &DeviceSet) -> String {
         let mut text = String::new();
+        let names = self.naming.names(&self.last);
         for (id, device) in &self.last.devices {
             if !set.devices.contains_key(id) {
-                text += &self.line("gone", device, &[]);
+                text += &line(["gone", &names[id]], device, &[]);
             }
         }
+        let names = self.naming.names(set);
         for (id, device) in &set.devices {
-            match self.last.devices.get(id) {
-                None => text += &self.line("new", device, &self.properties(device)),
-                Some(last) if last != device => {
-                    text += &self.line("changed", device, &self.properties(device));
-                }
-                Some(_) => {}
-            }
+            let change = match self.last.devices.get(id) {
+                None => "new",
+                Some(last) if last != device => "changed",
+                Some(_) => continue,
+            };
+            text += &line([change, &names[id]], device, &self.properties(device));
         }
         self.last = set.clone();
         text
@@ -100,32 +119,28 @@ impl Report {
         properties.map(|(k, v)| format!("{k}={v}")).collect()
     }
 
-    fn line(&self, change: &str, device: &Device, properties: &[String]) -> String {
-        let instance = instance_name(&self.naming, &device.id);
-        let reach = device
-            .connection
-            .iter()
-            .filter_map(|k| device.properties.get(k));
-        let reach: Vec<&str> = reach.map(String::as_str).collect();
-        let reach = if reach.is_empty() {
-            "-".to_owned()
-        } else {
-            reach.join(" ")
-        };
-        let columns = [change, &instance, &reach, device.id.as_str()];
-        row(columns, properties)
-    }
-
     pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
+        let names = self.naming.names(set);
         let listed = |device: &'a Arc<Device>| Listed {
             id: device.id.as_str(),
-            instance: instance_name(&self.naming, &device.id),
+            instance: names[&device.id].clone(),
             shared: self.naming.scope == Scope::Shared,
             properties: &device.properties,
             connection: device.connection.iter().map(String::as_str).collect(),
         };
         set.devices.values().map(listed).collect()
     }
+}
+
+fn line([change, instance]: [&str; 2], device: &Device, properties: &[String]) -> String {
+    let connection = device.connection.iter();
+    let reach = connection.filter_map(|name| device.properties.get(name));
+    let reach: Vec<&str> = reach.map(String::as_str).collect();
+    let reach = match reach.is_empty() {
+        true => "-".to_owned(),
+        false => reach.join(" "),
+    };
+    row([change, instance, &reach, device.id.as_str()], properties)
 }
 
 fn row([change, instance, reach, device]: [&str; 4], properties: &[impl AsRef<str>]) -> String {
@@ -149,6 +164,8 @@ mod tests {
             configuration: "cams".into(),
             node: "node-a".into(),
             scope,
+            template: None,
+            broker_properties: BTreeMap::new(),
         })
     }
 
@@ -184,6 +201,18 @@ mod tests {
         let set = DeviceSet::complete([device("a\x1b[2J\nb", "1")]);
         let text = report.wide().changes(&set);
         assert!(text.ends_with("a\\u{1b}[2J\\nb  PORT=1\n"), "{text:?}");
+    }
+
+    #[test]
+    fn a_device_is_called_as_the_configuration_says_and_of_two_the_first() {
+        let mut report = report(Scope::Shared);
+        report.naming.template = Some("hall-{PORT}".parse().unwrap());
+        let set = DeviceSet::complete([device("a", "1"), device("b", "1"), device("c", "2")]);
+        let names = report.list(&set).into_iter().map(|listed| listed.instance);
+        let names: Vec<InstanceName> = names.collect();
+        assert_eq!([&*names[0], &*names[2]], ["hall-1", "hall-2"]);
+        assert!(names[1].starts_with("cams-"), "{}", names[1]);
+        assert!(report.changes(&set).contains("new       hall-2 "));
     }
 
     #[test]

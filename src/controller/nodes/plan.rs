@@ -181,6 +181,15 @@ impl Surroundings for Planner<'_> {
         self.world.configurations.get(of).map(AsRef::as_ref)
     }
 
+    fn all_configurations<'s>(
+        &'s self,
+    ) -> Box<dyn Iterator<Item = (&'s ConfigurationKey, Option<&'s Configuration>)> + 's> {
+        let whole = self.world.whole();
+        let readable = whole.configurations.iter();
+        let readable = readable.map(|(key, configuration)| (key, Some(configuration.as_ref())));
+        Box::new(readable.chain(whole.unreadable.keys().map(|key| (key, None))))
+    }
+
     fn may_have(&self, of: &ConfigurationKey) -> bool {
         self.world.configurations.contains_key(of) || self.world.unreadable.contains_key(of)
     }

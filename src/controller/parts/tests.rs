@@ -84,6 +84,29 @@ fn an_instance_touches_its_configuration_and_the_one_that_its_name_is_of() {
 }
 
 #[test]
+fn a_name_of_its_own_touches_the_configurations_that_give_such_names_and_the_one_of_the_name() {
+    let naming = json!({ "spec": { "instanceName": "{SERIAL}" } });
+    let world = world()
+        .with_configuration(configuration("tv", naming.clone()))
+        .with_configuration(configuration("hall", json!({})));
+    let all = touched;
+    let touched = |name: &str| all(&world, seen(key(name), Some(instance(name, json!({})))));
+    assert_eq!(touched("hall"), ["cam", "hall", "tv"]);
+    assert_eq!(touched("lamp"), ["cam", "tv"]);
+    assert_eq!(touched("cam-8120fe"), ["cam"]);
+    let gone = seen(key("cam-1"), None::<Instance>);
+    assert_eq!(all(&world, gone), ["cam", "tv"]);
+    // Another Configuration has the name of a resource, or has it no more.
+    let of = |fields: Value| seen(key("hall"), Some(configuration("hall", fields)));
+    let named = json!({ "spec": { "resourceName": "a.b/lamp" } });
+    assert_eq!(all(&world, of(named)), ["hall", "tv"]);
+    let other = json!({ "spec": { "capacity": 2 } });
+    assert_eq!(all(&world, of(other)), ["hall"]);
+    let gone = seen(key("hall"), None::<Configuration>);
+    assert_eq!(all(&world, gone), ["hall", "tv"]);
+}
+
+#[test]
 fn a_report_touches_what_it_says_something_else_of_and_a_new_one_everything() {
     let view = |name: &str, complete: bool| json!({ "namespace": "default", "name": name, "complete": complete });
     let world = world().with_node_devices(node_devices("a", json!([view("cam", false)])));

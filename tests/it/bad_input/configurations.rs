@@ -76,6 +76,11 @@ fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
             ),
             "set cdi.write of the chart (--cdi-folder)",
         ),
+        (
+            "names",
+            good("n", &format!("{{{handler}, instanceName: '{{X}} a'}}")),
+            "instanceName is \"{X} a\"; it must be lower-case letters",
+        ),
         ("dots", good("a.b", &format!("{{{handler}}}")), "no dots"),
         (
             "long",

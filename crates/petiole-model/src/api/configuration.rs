@@ -10,7 +10,8 @@
 pub use super::when_gone::WhenGone;
 use super::{condition::Condition, reason::Reason, when_gone::when_gone};
 use crate::model::{
-    container_devices::ContainerDevices, limits, resource_name::ResourceName, typed_names::NodeName,
+    container_devices::ContainerDevices, limits, name_template::NameTemplate,
+    resource_name::ResourceName, typed_names::NodeName,
 };
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -65,7 +66,7 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList and whenGone: Evict; remove it, or set instances to true"))]
+#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && !has(self.instanceName) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList, instanceName and whenGone: Evict; remove it, or set instances to true"))]
 pub struct ConfigurationSpec {
     /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
@@ -76,7 +77,7 @@ pub struct ConfigurationSpec {
     pub capacity: i32,
 
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
-    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList` and `whenGone: Evict`.
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `instanceName` and `whenGone: Evict`.
     #[serde(default = "default_instances")]
     pub instances: bool,
 
@@ -161,6 +162,17 @@ pub struct ConfigurationSpec {
         )
     )]
     pub resource_name: Option<String>,
+
+    /// A name of its own for each Instance and its resource, made of the properties of its device and of `brokerProperties`:
+    /// `zigbee-{UDEV_ID_SERIAL_SHORT}`. Values are put in lower case, with a hyphen for each run of other characters than letters
+    /// and digits. An Instance keeps its name while it lives. A device whose name is taken, or that lacks a property, is named
+    /// by a digest, and the status says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = limits::NAME_MAX),
+        regex(pattern = r"^([a-z0-9]|\{[^{}]+\})(([-a-z0-9]|\{[^{}]+\})*([a-z0-9]|\{[^{}]+\}))?$")
+    )]
+    pub instance_name: Option<String>,
 
     /// Further paths, rights and owners of the device nodes in the containers that get a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -317,6 +329,11 @@ impl ConfigurationSpec {
     /// counts as none.
     pub fn resource(&self) -> Option<ResourceName> {
         self.resource_name.as_ref()?.parse().ok()
+    }
+
+    /// Returns the template of the names of Instances. A text that is no template counts as none.
+    pub fn name_template(&self) -> Option<NameTemplate> {
+        self.instance_name.as_ref()?.parse().ok()
     }
 }
 

@@ -154,6 +154,7 @@ fn akris_lacks_our_fields() {
             "spec.deviceList",
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
+            "spec.instanceName",
             "spec.instances",
             "spec.maxInstances",
             "spec.maxNodes",

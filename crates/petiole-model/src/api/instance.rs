@@ -80,7 +80,7 @@ pub struct InstanceSpec {
     #[schemars(length(max = limits::NAME_MAX))]
     pub configuration_name: ConfigurationName,
 
-    /// The device in CDI's form, `akri.sh/<configuration>=<digest>`.
+    /// The device in CDI's form, `akri.sh/<configuration>=<digest>`; of an Instance with a name of its own the digest of the name.
     #[schemars(length(max = limits::RESOURCE_NAME_MAX))]
     pub cdi_name: String,
 

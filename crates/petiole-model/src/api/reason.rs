@@ -64,6 +64,8 @@ reasons! {
     /// Another host announces a pinned device.
     IdentityChanged,
     InstanceDeleted,
+    /// An Instance has another name than `spec.instanceName` says.
+    InstanceNameNotGiven,
     /// Instances of other devices have the names that a device's Instance can get.
     InstanceNameTaken,
     MostNodesNotReady,

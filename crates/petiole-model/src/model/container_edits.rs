@@ -17,7 +17,7 @@ pub const SLOT_VARIABLE: &str = "AKRI_SLOT";
 /// One device of a container, with all values that determine its environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
-    /// The digest in the Instance's name.
+    /// The digest by which its variables end: in the name of the Instance, or of it.
     pub digest: &'a str,
     /// The slot that the container holds, `<instance>-<index>`.
     pub slot: &'a SlotId,

@@ -1,4 +1,5 @@
-//! Builds the name of an Instance: `<configuration>-<digest of the device>`, as Akri does. Pure.
+//! Builds the name of an Instance: `<configuration>-<digest of the device>`, as Akri does. Those of `spec.instanceName` are made in
+//! `name_template.rs`. Pure.
 use super::{
     device::{DeviceId, Scope},
     names::{Key, digest_6, digest_10},
@@ -6,8 +7,8 @@ use super::{
 };
 
 object_name! {
-    /// The name of an Instance. Agents and controllers make `<configuration>-<digest>`; the digest, in upper case, is the
-    /// suffix of environment variables. An Instance that somebody else made may have any name.
+    /// The name of an Instance: `<configuration>-<digest>`, or what `spec.instanceName` of its Configuration says. An Instance
+    /// that somebody else made may have any name.
     InstanceName
 }
 
@@ -35,6 +36,21 @@ impl InstanceName {
         Self(format!("{configuration}-{digest}"))
     }
 
+    /// Returns the digest by which variables of an Instance of this Configuration end, in upper case: the one in its name. For a
+    /// name of its own it is that of the name, so that the variables are the same on whichever node the device is.
+    pub fn digest_in(&self, configuration: &ConfigurationName) -> String {
+        match self.is_own(configuration) {
+            true => digest_10(&self.0),
+            false => self.digest().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Returns whether the name of an Instance of this Configuration is not made of a digest.
+    pub fn is_own(&self, configuration: &ConfigurationName) -> bool {
+        let rest = self.0.strip_prefix(configuration.as_str());
+        !rest.is_some_and(|rest| rest.strip_prefix('-').is_some_and(is_digest))
+    }
+
     /// Returns the part after the last `-`; `None` for a name of another form.
     pub fn digest(&self) -> Option<&str> {
         self.parts().map(|(_, digest)| digest)
@@ -49,6 +65,11 @@ impl InstanceName {
         let parts = self.0.rsplit_once('-');
         parts.filter(|(configuration, digest)| !configuration.is_empty() && !digest.is_empty())
     }
+}
+
+/// Returns whether a text is a digest as names of Instances end with.
+pub fn is_digest(text: &str) -> bool {
+    matches!(text.len(), 6 | 10) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -93,6 +114,30 @@ mod tests {
             assert_eq!(name.digest().map(str::len), Some(digits));
             assert_eq!(name.configuration().unwrap(), "a-b");
         }
+    }
+
+    #[test]
+    fn variables_end_with_the_digest_in_a_name_or_with_that_of_a_name_of_its_own() {
+        let of = |name: &str| InstanceName::from(name).digest_in(&"cam".into());
+        assert_eq!(of("cam-8120fe"), "8120fe");
+        assert_eq!(of("cam-0123456789"), "0123456789");
+        let own = [
+            "cam",
+            "8120fe",
+            "cam-hall",
+            "x-8120fe",
+            "cam-x-8120fe",
+            "hall",
+            "cam-8120f",
+            "hall-cam",
+        ];
+        let digests: std::collections::BTreeSet<String> = own.iter().map(|name| of(name)).collect();
+        assert_eq!(digests.len(), own.len());
+        assert!(
+            digests
+                .iter()
+                .all(|digest| digest.len() == 10 && is_digest(digest))
+        );
     }
 
     #[test]

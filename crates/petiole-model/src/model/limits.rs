@@ -39,7 +39,10 @@ pub const DEVICE_ID_MAX: usize = 65_536;
 /// The longest time that the Instance of a missing device may stay: a week, in seconds. Beyond it: the API server
 /// refuses the object, and agents do not use it (`BadSpec`).
 pub const GRACE_SECONDS_MAX: i64 = 604_800;
-/// The longest name of an object, a node or a property, in characters. Beyond it: the API server refuses the object,
+/// The longest name that `instanceName` gives to an Instance, in characters: resources have no longer ones. Beyond it: the
+/// Instance is named by a digest (`InstanceNameNotGiven`).
+pub const INSTANCE_NAME_MAX: usize = 63;
+/// The longest name of an object, a node or a property, and the longest `instanceName`, in characters. Beyond it: the API server refuses the object,
 /// and agents do not use it (`BadSpec`).
 pub const NAME_MAX: usize = 253;
 /// The longest namespace and the longest name of a discovery handler, in characters. Beyond it: the API server

@@ -11,6 +11,7 @@ pub mod hidden;
 pub mod instance_name;
 pub mod instance_row;
 pub mod limits;
+pub mod name_template;
 pub mod names;
 pub mod node_resources;
 pub mod patch;

@@ -108,6 +108,11 @@ fn a_bad_configuration_is_refused_with_its_reason_and_the_others_go_on() {
                 .replace("spec: {", "spec: {brokerSpec: {}, "),
             "BadSpec",
         ),
+        (
+            GOOD.replace("good", "bad")
+                .replace("spec: {", "spec: {instanceName: Zigbee, "),
+            "BadSpec",
+        ),
     ] {
         let validated = validated(&[GOOD, &bad], &Accepted::new());
         assert_eq!(validated.accepted.len(), 1, "{bad}");

@@ -99,7 +99,7 @@ impl<'a> PlanOfOne<'a> {
             share.take(bytes);
             budget.take(self.key, bytes);
             arrival.report(&device.id, is_new.then_some(now));
-            self.announce(device, &self.candidates(&device.id), &mut budget.turn);
+            self.announce(device, &mut budget.turn);
         }
         let problems = [
             (left_out.count > 0).then(|| self.too_many(left_out.count, limit)),

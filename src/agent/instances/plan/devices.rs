@@ -48,13 +48,18 @@ impl PlanOfOne<'_> {
     }
 
     /// A device that has no Instance yet, with all that one is made of.
-    pub(super) fn announce(
-        &mut self,
-        device: &Device,
-        candidates: &[InstanceName; 2],
-        turn: &mut Turn,
-    ) {
-        let used = candidates.iter().flat_map(|name| self.used(name));
+    pub(super) fn announce(&mut self, device: &Device, turn: &mut Turn) {
+        let of_others = &self.world.instances;
+        let is_others = |name: &InstanceName| {
+            of_others.contains_key(&InstanceKey::new(&self.key.namespace, name))
+        };
+        let own = self
+            .accepted
+            .own_name(device)
+            .filter(|name| !is_others(name));
+        let candidates = self.digest_names(&device.id);
+        let names = own.iter().chain(&candidates);
+        let used = names.flat_map(|name| self.used(name));
         let seen = SeenDevice {
             usage: used.collect(),
             properties: own_properties(device, turn),
@@ -114,7 +119,7 @@ impl PlanOfOne<'_> {
         self.list(instance.spec.scope()).extend(left);
     }
 
-    pub(super) fn candidates(&self, id: &DeviceId) -> [InstanceName; 2] {
+    pub(super) fn digest_names(&self, id: &DeviceId) -> [InstanceName; 2] {
         InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
     }
 

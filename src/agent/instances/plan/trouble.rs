@@ -40,9 +40,9 @@ pub(super) fn of_device_nodes(
 ) -> Option<Problem> {
     let wish = accepted.configuration.spec.container_devices.as_ref()?;
     let devices = discovery?.set.devices.values().map(Arc::as_ref);
-    let name_of = |id: &DeviceId| {
-        let [name, _] = InstanceName::candidates(&key.name, id, accepted.scope, node);
-        name
+    let name_of = |device: &Device| {
+        let [name, _] = InstanceName::candidates(&key.name, &device.id, accepted.scope, node);
+        accepted.own_name(device).unwrap_or(name)
     };
     impossible(devices, wish, name_of)
 }
@@ -50,10 +50,10 @@ pub(super) fn of_device_nodes(
 fn impossible<'a>(
     devices: impl Iterator<Item = &'a Device>,
     wish: &ContainerDevices,
-    name_of: impl Fn(&DeviceId) -> InstanceName,
+    name_of: impl Fn(&Device) -> InstanceName,
 ) -> Option<Problem> {
     let mut refused = devices.filter_map(|device| {
-        let instance = &name_of(&device.id);
+        let instance = &name_of(device);
         container_nodes(&[NamedDevice { instance, device }], wish).err()
     });
     let first = refused.next()?;
@@ -127,7 +127,7 @@ mod tests {
                 path: Some(path.to_owned()),
                 ..ContainerDevices::default()
             };
-            let name_of = |id: &DeviceId| InstanceName::new(format!("cam-{id}"));
+            let name_of = |device: &Device| InstanceName::new(format!("cam-{}", device.id));
             impossible(devices.iter().copied(), &wish, name_of)
         };
         assert_eq!(told(&[&one], "/dev/cam"), None);

@@ -1,6 +1,7 @@
 mod local;
 mod lost;
 mod merge;
+mod named;
 mod parts;
 mod properties;
 mod stolen;

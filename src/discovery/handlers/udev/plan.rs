@@ -28,8 +28,10 @@ const DEVLINK: &str = "UDEV_DEVLINK";
 const DEVPATH: &str = "UDEV_DEVPATH";
 
 /// Properties of udev's database, and the variables that give them to a container.
-const DATABASE_PROPERTIES: [(&str, &str); 3] = [
+const DATABASE_PROPERTIES: [(&str, &str); 5] = [
+    ("ID_PATH_TAG", "UDEV_ID_PATH_TAG"),
     ("ID_SERIAL", "UDEV_ID_SERIAL"),
+    ("ID_SERIAL_SHORT", "UDEV_ID_SERIAL_SHORT"),
     ("ID_VENDOR_ID", "UDEV_ID_VENDOR_ID"),
     ("ID_MODEL_ID", "UDEV_ID_MODEL_ID"),
 ];

@@ -5,6 +5,7 @@ mod flapping;
 mod gone;
 mod held;
 mod life;
+mod named;
 mod pinned;
 mod reports;
 

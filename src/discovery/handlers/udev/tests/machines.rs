@@ -1,5 +1,6 @@
 //! Tests of machines that do not change: the devices that each rule selects.
 use super::*;
+use crate::model::name_template::NameTemplate;
 
 const HUB: &str = "/devices/pci0000:00/0000:00:14.0/usb1/1-1";
 
@@ -53,7 +54,7 @@ fn adapter(machine: &Machine, usb: &Plug<'_>, port: u32, serial: &str) {
         attributes: &[],
     });
     let entry = format!(
-        "S:serial/by-path/pci-{port}\nS:serial/by-id/usb-FTDI_{serial}-if00\nE:ID_SERIAL=FTDI_{serial}\nE:ID_SERIAL_SHORT={serial}\nE:ID_VENDOR_ID=0403\nE:ID_MODEL_ID=6001\nG:systemd\nV:1\n"
+        "S:serial/by-path/pci-{port}\nS:serial/by-id/usb-FTDI_{serial}-if00\nE:ID_SERIAL=FTDI_{serial}\nE:ID_SERIAL_SHORT={serial}\nE:ID_PATH_TAG=pci-0000_00_14_0-usb-0_1_{port}_1_0\nE:ID_VENDOR_ID=0403\nE:ID_MODEL_ID=6001\nG:systemd\nV:1\n"
     );
     machine.udev_says(&format!("c188:{port}"), &entry);
 }
@@ -90,12 +91,36 @@ fn each_serial_adapter_of_a_hub_is_a_device_with_its_node_and_what_udev_knows_of
             "UDEV_DEVNODE=/dev/ttyUSB1".to_owned(),
             format!("UDEV_DEVPATH={}", tty(1)),
             "UDEV_ID_MODEL_ID=6001".to_owned(),
+            "UDEV_ID_PATH_TAG=pci-0000_00_14_0-usb-0_1_1_1_0".to_owned(),
             "UDEV_ID_SERIAL=FTDI_A1".to_owned(),
+            "UDEV_ID_SERIAL_SHORT=A1".to_owned(),
             "UDEV_ID_VENDOR_ID=0403".to_owned(),
         ]
     );
     let connection: Vec<&String> = first.connection.iter().collect();
     assert_eq!(connection, ["UDEV_DEVNODE", "UDEV_DEVPATH"]);
+}
+
+#[test]
+fn two_sticks_with_one_serial_number_have_two_names_by_their_ports_and_one_by_the_number() {
+    let machine = Machine::with_udev();
+    hub(&machine, &[(1, "A1"), (2, "A1")]);
+    let found = machine.devices(&rule(r#"KERNEL=="ttyUSB*""#));
+    let names = |template: &str| {
+        let template: NameTemplate = template.parse().unwrap();
+        let names = found
+            .iter()
+            .map(|device| template.name(&[&device.properties]).unwrap());
+        names.map(|name| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names("zigbee-{UDEV_ID_PATH_TAG}"),
+        [
+            "zigbee-pci-0000-00-14-0-usb-0-1-1-1-0",
+            "zigbee-pci-0000-00-14-0-usb-0-1-2-1-0"
+        ]
+    );
+    assert_eq!(names("zigbee-{UDEV_ID_SERIAL_SHORT}"), ["zigbee-a1"; 2]);
 }
 
 #[test]

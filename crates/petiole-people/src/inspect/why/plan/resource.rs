@@ -15,7 +15,7 @@ use crate::inspect::{
 };
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
-    api::{instance::Instance, names},
+    api::{configuration::Configuration, instance::Instance, names},
     model::{instance_name::InstanceKey, resource_name::ResourceName},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,12 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
         let mut known = snapshot.configurations.iter();
         known.find(|(key, _)| key.name == configuration)
     });
+    let may_make = |of: &Configuration| {
+        let template = of.spec.name_template();
+        template.is_some_and(|template| template.may_make(name))
+    };
+    let naming = || (snapshot.configurations.iter()).find(|(_, of)| may_make(of));
+    let configuration = configuration.or_else(naming);
     if let Some((key, configuration)) = configuration {
         let any = snapshot.configuration_resource(key, configuration);
         let text = format!(

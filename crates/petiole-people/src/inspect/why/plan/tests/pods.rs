@@ -74,6 +74,15 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
             next: "kubectl -n default get instances",
         },
         Case {
+            title: "no device has the name that a Configuration could give",
+            world: (World::new().configuration(|c| c["spec"]["instanceName"] = json!("zigbee-{SERIAL}")))
+                .pending("web", "akri.sh/zigbee-hall"),
+            target: pod("web"),
+            cause: Cause::InstanceDeleted,
+            says: &["Configuration default/cam exists, and it has no Instance of that name"],
+            next: "kubectl -n default get instances",
+        },
+        Case {
             title: "more than there are",
             world: wants_cam().pod(|pod| {
                 pod["spec"]["containers"][0]["resources"]["limits"]["akri.sh/cam"] = json!("3");
