@@ -1,7 +1,7 @@
 //! The Instances of devices that have none yet. Pure.
 use super::{
     own_names::{Own, OwnNames},
-    plan::Merge,
+    plan::{LeftOut, Merge},
     reports::{Identity, NodeReports, is_same_host, names_of, rank},
 };
 use crate::{
@@ -25,10 +25,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken, or with an
-/// Instance that has another name than it says.
-pub(crate) type LeftOut = BTreeMap<ConfigurationKey, Problem>;
 
 impl Merge<'_> {
     /// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and of devices that one node has on

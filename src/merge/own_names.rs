@@ -3,7 +3,10 @@
 //! An Instance keeps its name while it lives, because Pods ask for it. A device that cannot have its name gets an Instance
 //! with a digest in its name, so that it can be used, and its Configuration says so. A name has one owner in all namespaces,
 //! because it is the name of a resource of the nodes.
-use super::{create::LeftOut, plan::Merge, reports::Identity};
+use super::{
+    plan::{LeftOut, Merge},
+    reports::Identity,
+};
 use crate::{
     api::{
         configuration::{Configuration, Problem},
