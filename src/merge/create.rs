@@ -1,6 +1,6 @@
 //! The Instances of devices that have none yet. Pure.
 use super::{
-    own_names::{Own, OwnNames},
+    own_names::OwnNames,
     plan::{LeftOut, Merge},
     reports::{Identity, NodeReports, is_same_host, names_of, rank},
 };
@@ -60,9 +60,8 @@ impl Merge<'_> {
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
             let properties = seen.values().find_map(|report| report.properties.as_ref());
             let own = match own_names.of_new(device, configuration, properties) {
-                Own::Name(name) => Some(name),
-                Own::Digest => None,
-                Own::Awaited(problem) => {
+                Ok(own) => own,
+                Err(problem) => {
                     left_out.entry(of.clone()).or_insert(problem);
                     continue;
                 }
