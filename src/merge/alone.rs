@@ -1,7 +1,6 @@
 //! Makes the Instances of a node that is alone. Pure.
 use super::{
-    create::LeftOut,
-    plan::{Change, Fate, Merge, Surroundings},
+    plan::{Change, Fate, LeftOut, Merge, Surroundings},
     reports::DeviceReports,
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! The Instances of devices that have none yet. Pure.
 use super::{
-    own_names::{Own, OwnNames},
-    plan::Merge,
+    own_names::OwnNames,
+    plan::{LeftOut, Merge},
     reports::{Identity, NodeReports, is_same_host, names_of, rank},
 };
 use crate::{
@@ -25,10 +25,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken, or with an
-/// Instance that has another name than it says.
-pub(crate) type LeftOut = BTreeMap<ConfigurationKey, Problem>;
 
 impl Merge<'_> {
     /// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and of devices that one node has on
@@ -64,9 +60,8 @@ impl Merge<'_> {
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
             let properties = seen.values().find_map(|report| report.properties.as_ref());
             let own = match own_names.of_new(device, configuration, properties) {
-                Own::Name(name) => Some(name),
-                Own::Digest => None,
-                Own::Awaited(problem) => {
+                Ok(own) => own,
+                Err(problem) => {
                     left_out.entry(of.clone()).or_insert(problem);
                     continue;
                 }

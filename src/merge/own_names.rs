@@ -3,7 +3,10 @@
 //! An Instance keeps its name while it lives, because Pods ask for it. A device that cannot have its name gets an Instance
 //! with a digest in its name, so that it can be used, and its Configuration says so. A name has one owner in all namespaces,
 //! because it is the name of a resource of the nodes.
-use super::{create::LeftOut, plan::Merge, reports::Identity};
+use super::{
+    plan::{LeftOut, Merge},
+    reports::Identity,
+};
 use crate::{
     api::{
         configuration::{Configuration, Problem},
@@ -21,15 +24,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
-
-/// The name of its own that a new device gets.
-pub(super) enum Own {
-    Name(InstanceName),
-    /// None: it is named by a digest.
-    Digest,
-    /// It gets one when an Instance of its Configuration is gone, whose device no node sees.
-    Awaited(Problem),
-}
 
 /// The names of the resources of all namespaces.
 pub(super) struct OwnNames<'a> {
@@ -82,23 +76,24 @@ impl<'a> OwnNames<'a> {
         }
     }
 
-    /// Returns the name of the Instance of a new device.
+    /// Returns the name of its own that the Instance of a new device gets, if it gets one. A problem says that it waits for the
+    /// name, until an Instance of its Configuration is gone whose device no node sees.
     pub(super) fn of_new(
         &self,
         device: &Identity,
         configuration: &Configuration,
         properties: Option<&BTreeMap<String, String>>,
-    ) -> Own {
+    ) -> Result<Option<InstanceName>, Problem> {
         let of = &device.configuration;
-        let (template, properties) = match (configuration.spec.name_template(), properties) {
-            (Some(template), Some(properties)) => (template, properties),
-            (None, _) | (_, None) => return Own::Digest,
+        let template = configuration.spec.name_template();
+        let Some((template, properties)) = template.zip(properties) else {
+            return Ok(None);
         };
         let Ok(name) = template.name(&[&configuration.spec.broker_properties, properties]) else {
-            return Own::Digest;
+            return Ok(None);
         };
         match self.holder(&of.name, &name) {
-            None => Own::Name(name),
+            None => Ok(Some(name)),
             Some(Holder::Instance(key, instance))
                 if instance.spec.configuration_key(&key.namespace) == *of
                     && self.is_missing(key, instance) =>
@@ -107,9 +102,9 @@ impl<'a> OwnNames<'a> {
                     "a device gets no Instance yet: instanceName calls it {name}, which is the name of an Instance whose device no node sees, until that is deleted after gracePeriodSeconds, and after the Pods with slots of it; its id is {:?}",
                     device.device
                 );
-                Own::Awaited(Problem::new(Reason::InstanceNameNotGiven, message))
+                Err(Problem::new(Reason::InstanceNameNotGiven, message))
             }
-            Some(_) => Own::Digest,
+            Some(_) => Ok(None),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     api::{
-        configuration::Configuration,
+        configuration::{Configuration, Problem},
         instance::{Instance, InstanceStatus},
     },
     model::{
@@ -67,6 +67,10 @@ pub(crate) struct Merge<'a> {
     pub(crate) labels: BTreeMap<String, &'a NodeName>,
     pub(crate) now: Timestamp,
 }
+
+/// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken, or with an
+/// Instance that has another name than it says.
+pub(crate) type LeftOut = BTreeMap<ConfigurationKey, Problem>;
 
 /// What becomes of an Instance.
 #[derive(Debug)]
