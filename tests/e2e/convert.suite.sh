@@ -113,3 +113,12 @@ test_a_smarter_device_manager_is_replaced_under_its_pods() {
   fi
   moves smarter-devices/net_tun net-tun
 }
+
+test_what_has_no_counterpart_is_said_and_is_an_error() {
+  local a='{"name": "a", "groups": [{"paths": [{"path": "/dev/a"}]}]}' b='{"name": "b", "groups": [{"paths": [{"path": "/b", "type": "Mount"}]}]}'
+  if "$PETIOLE" convert -- --device "$a" --device="$b" --domain x.io >"$SUITE/converted.yaml" 2>"$SUITE/said"; then
+    fail "it ends with 0"
+  fi
+  matches '^not converted: the arguments: device "b": path /b: its type is Mount' "$SUITE/said" || fail "$(cat "$SUITE/said")"
+  equal "what is converted" "  resourceName: x.io/a" "$(grep resourceName "$SUITE/converted.yaml")"
+}
