@@ -46,6 +46,7 @@
 //! | `handler` | one discovery handler without rights, as a process for the agent of its node | [`discovery`] |
 //! | `get` | prints the Pods and plugins of a running `kubelet`, and the Instances of a standalone agent | `petiole_kubelet`, [`store`] |
 //! | `crds` | prints the CustomResourceDefinitions | [`api`] |
+//! | `convert` | writes Configurations for what other device plugins offer | `convert` |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `petiole_people` |
 //! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `petiole_people` |
 //! | `check` | checks an installation on a cluster: `helm test` | `cli` |
@@ -65,6 +66,8 @@
 pub mod agent;
 pub mod cli;
 pub mod controller;
+#[cfg(feature = "people")]
+pub mod convert;
 #[cfg(feature = "people")]
 pub mod demo;
 pub mod discovery;

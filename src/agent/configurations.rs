@@ -36,6 +36,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use world::{Labels, World};
 
+/// Returns why no agent would use a Configuration that allows these paths and has this folder for CDI files.
+#[cfg(feature = "people")]
+pub(crate) fn check(
+    configuration: &crate::api::configuration::Configuration,
+    containers: &crate::model::container_devices::ContainerRules,
+) -> Result<(), Problem> {
+    spec::check_name(configuration.metadata.name.as_deref().unwrap_or_default())?;
+    spec::check(&configuration.spec, containers)
+}
+
 /// The inputs of the validation.
 pub(super) struct Inputs {
     pub(super) settings: Arc<Settings>,

@@ -31,6 +31,8 @@ pub(crate) mod slots;
 mod tally;
 pub(crate) mod values;
 
+#[cfg(feature = "people")]
+pub(crate) use configurations::check;
 #[cfg(feature = "fuzzing")]
 pub use kubelet_records::fuzzing;
 pub use settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};

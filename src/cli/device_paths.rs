@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct PathFlags {
-    /// Device nodes, such as `/dev/kvm`, each path with all that is below it, that Configurations of paths may offer;
+    /// Device nodes, such as `/dev/kvm` or `/dev/ttyUSB*`, each path with all that is below it, that Configurations of paths may offer;
     /// `/dev` means all
     #[cfg_attr(feature = "people", doc = "[default: none; all with --standalone]")]
     #[cfg_attr(not(feature = "people"), doc = "[default: none]")]

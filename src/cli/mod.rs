@@ -9,6 +9,8 @@ mod colors;
 mod connection;
 mod containers;
 mod controller;
+#[cfg(feature = "people")]
+mod convert;
 mod crds;
 #[cfg(feature = "people")]
 mod demo;
@@ -85,6 +87,9 @@ pub enum Command {
     Get(get::Flags),
     /// Print the CustomResourceDefinitions of Configuration and Instance
     Crds(crds::Flags),
+    /// Write Configurations for what generic-device-plugin or smarter-device-manager offer, with the same resource names
+    #[cfg(feature = "people")]
+    Convert(convert::Flags),
     /// Print a script that completes commands and flags: petiole completions bash >/etc/bash_completion.d/petiole
     #[cfg(feature = "people")]
     Completions(shell::CompletionsFlags),
@@ -172,7 +177,7 @@ impl Cli {
             #[cfg(feature = "people")]
             Command::Get(_) => "warn",
             #[cfg(feature = "people")]
-            Command::Completions(_) | Command::Man(_) => "warn",
+            Command::Completions(_) | Command::Convert(_) | Command::Man(_) => "warn",
             Command::Discover(ref flags) => flags.log(),
             Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
                 "warn"
@@ -208,6 +213,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "people")]
         Command::Get(flags) => get::run(flags).await,
         Command::Crds(flags) => crds::run(&flags),
+        #[cfg(feature = "people")]
+        Command::Convert(flags) => convert::run(&flags),
         #[cfg(feature = "people")]
         Command::Completions(flags) => shell::completions(&flags),
         #[cfg(feature = "people")]

@@ -4,6 +4,7 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
 pub mod external;
+mod glob;
 pub mod handlers;
 mod part;
 pub mod plan;

@@ -7,7 +7,7 @@ use crate::source::{CodePath, Source, production_sources};
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
-    &["demo", "live"],
+    &["convert", "demo", "live"],
     &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
     &["merge"],

@@ -254,7 +254,7 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("agent.maxUnavailable=0%", "/agent/maxUnavailable"),
         ("controller.replicas=0", "want 1"),
         ("controller.podDisruptionBudget.maxUnavailable=0", "want 1"),
-        ("resourcePrefixes={akri}", "/resourcePrefixes/0"),
+        ("resourcePrefixes={akri_sh}", "/resourcePrefixes/0"),
         (
             "networkPolicy.metricsFrom[0].podSelecter.a=b",
             "podSelecter",

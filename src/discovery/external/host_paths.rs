@@ -1,8 +1,8 @@
 //! The paths of the node that handlers in other processes, and the handler `paths`, may give to containers. Pure.
-use crate::model::container_devices::is_plain;
+use crate::{discovery::glob::Glob, model::container_devices::is_plain};
 use std::{str::FromStr, sync::Arc};
 
-/// Prefixes of paths. A handler that could give any path would be root on the node.
+/// Prefixes of paths, whose parts may be globs, as in `/dev/ttyUSB*`. A handler that could give any path would be root on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPaths(Vec<AllowedPath>);
 
@@ -103,9 +103,14 @@ impl FromStr for AllowedPath {
     }
 }
 
-fn is_at_or_below(path: &str, folder: &str) -> bool {
-    let rest = path.strip_prefix(folder);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+fn is_at_or_below(path: &str, prefix: &str) -> bool {
+    let mut parts = path.split('/');
+    let takes = |own: &str, part: &str| {
+        own == part || own.contains(['*', '?', '[']) && Glob::new(own).matches(part)
+    };
+    prefix
+        .split('/')
+        .all(|own| parts.next().is_some_and(|part| takes(own, part)))
 }
 
 #[cfg(test)]
@@ -160,6 +165,32 @@ mod tests {
         assert!(folder.allow("/dev/fd0") && folder.allow("/dev/shmem"));
         let named = paths(&["/dev", "/dev/shm/cameras"]);
         assert!(named.allow("/dev/shm/cameras/1") && !named.allow("/dev/shm/a"));
+    }
+
+    #[test]
+    fn a_glob_is_about_one_part_of_a_path() {
+        let allowed = paths(&["/dev/ttyUSB*", "/dev/video[0-2]/", "/dev/*/by-id"]);
+        for path in [
+            "/dev/ttyUSB0",
+            "/dev/ttyUSB",
+            "/dev/video2",
+            "/dev/serial/by-id/a",
+        ] {
+            assert!(allowed.allow(path), "{path}");
+        }
+        for path in [
+            "/dev/ttyACM0",
+            "/dev/mem",
+            "/dev/video3",
+            "/dev/a/b/by-id",
+            "/dev/by-id",
+            "/dev",
+        ] {
+            assert!(!allowed.allow(path), "{path}");
+        }
+        let all = paths(&["/dev/*", "/dev/s*"]);
+        assert!(all.allow("/dev/mem") && !all.allow("/dev/shm/a") && !all.allow("/etc/passwd"));
+        assert!(paths(&["/dev/a[b"]).allow("/dev/a[b"));
     }
 
     #[test]

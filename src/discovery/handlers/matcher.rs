@@ -1,4 +1,5 @@
 //! Matches a text of a device: with one of several texts, or with a regular expression. Pure.
+use crate::discovery::glob::TEXT_LENGTH;
 use regex_lite::{Regex, RegexBuilder};
 
 /// The most filters of a Configuration. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -10,8 +11,6 @@ const BYTES_MAX: usize = 256 * 1024;
 /// The most steps that all patterns of a Configuration take on texts of 255 bytes: one for each byte and each state of a
 /// regular expression. A step takes up to 17 ns. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 pub(super) const STEPS_MAX: usize = 200_000;
-/// The longest text of a service, in bytes. The texts of sysfs are seldom longer.
-pub(super) const TEXT_LENGTH: usize = 255;
 /// The bytes of a state of a compiled regular expression.
 const STATE_BYTES: usize = 32;
 /// What a text takes beside its bytes: where it begins, its length, and what the allocator adds.

@@ -3,7 +3,6 @@ pub mod cdi;
 mod certificates;
 pub mod debug_echo;
 mod fields;
-mod glob;
 mod matcher;
 pub mod mqtt;
 mod neighbours;

@@ -1,6 +1,6 @@
 // Go's own code against `petiole kubelet`: what the project cannot have got wrong in the same way on both sides.
 //
-//	kubelet_go stub ROOT RESOURCE [probe]         the kubelet's device plugin stub; probe: in plugins_registry
+//	kubelet_go stub ROOT RESOURCE [probe|NODE]    the kubelet's device plugin stub; probe: in plugins_registry; NODE: what a container gets
 //	kubelet_go testplugin RESOURCE METHOD FAIL    the plugin of the kubelet's node tests, in /var/lib/kubelet
 //	kubelet_go podresources SOCKET                List, Get of each Pod, GetAllocatableResources, as JSON
 //	kubelet_go checkpoint read|write FOLDER       the kubelet's checkpoint: read and verified, or written anew

@@ -18,13 +18,16 @@ func stub(ctx context.Context, args []string) error {
 	root, resource := args[0], args[1]
 	folder := filepath.Join(root, "device-plugins")
 	probe := len(args) > 2 && args[2] == "probe"
+	node := ""
 	if probe {
 		folder = filepath.Join(root, "plugins_registry")
+	} else if len(args) > 2 {
+		node = args[2]
 	}
 	logger := klog.FromContext(ctx)
 	socket := filepath.Join(folder, "stub-"+filepath.Base(resource)+".sock")
 	served := plugin.NewDevicePluginStub(logger, devices("a b"), socket, resource, true, true)
-	served.SetAllocFunc(allocate)
+	served.SetAllocFunc(allocate(node))
 	if err := served.Start(ctx); err != nil {
 		return err
 	}
@@ -58,12 +61,19 @@ func devices(list string) []*pluginapi.Device {
 	return devices
 }
 
-func allocate(r *pluginapi.AllocateRequest, _ map[string]*pluginapi.Device) (*pluginapi.AllocateResponse, error) {
-	response := &pluginapi.AllocateResponse{}
-	for _, request := range r.ContainerRequests {
-		response.ContainerResponses = append(response.ContainerResponses, &pluginapi.ContainerAllocateResponse{
-			Envs: map[string]string{"GO_DEVICES": strings.Join(request.DevicesIds, ",")},
-		})
+// allocate gives each container the ids of its devices, and the device node, if there is one.
+func allocate(node string) func(*pluginapi.AllocateRequest, map[string]*pluginapi.Device) (*pluginapi.AllocateResponse, error) {
+	return func(r *pluginapi.AllocateRequest, _ map[string]*pluginapi.Device) (*pluginapi.AllocateResponse, error) {
+		response := &pluginapi.AllocateResponse{}
+		for _, request := range r.ContainerRequests {
+			given := &pluginapi.ContainerAllocateResponse{
+				Envs: map[string]string{"GO_DEVICES": strings.Join(request.DevicesIds, ",")},
+			}
+			if node != "" {
+				given.Devices = []*pluginapi.DeviceSpec{{ContainerPath: node, HostPath: node, Permissions: "rw"}}
+			}
+			response.ContainerResponses = append(response.ContainerResponses, given)
+		}
+		return response, nil
 	}
-	return response, nil
 }

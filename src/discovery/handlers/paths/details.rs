@@ -1,11 +1,10 @@
 //! Parses `discoveryDetails` of the handler `paths`: from YAML to checked [`Details`]. Pure.
 use super::super::{
     fields::{Fields, Handler, strings},
-    glob::Glob,
     matcher::Budget,
 };
 use crate::{
-    discovery::DetailsError,
+    discovery::{DetailsError, glob::Glob},
     model::{container_devices::is_below_dev, limits},
 };
 use serde_json::Value;

@@ -2,10 +2,8 @@
 //!
 //! Akri gives some matches to libudev, which reads the value as a glob; it reads the value of other matches as a
 //! regular expression. Rules of both kinds exist, so a value that may be either matches as either.
-use super::super::{
-    glob::Glob,
-    matcher::{Budget, Matcher},
-};
+use super::super::matcher::{Budget, Matcher};
+use crate::discovery::glob::Glob;
 
 /// The longest value in a rule, in bytes. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const VALUE_MAX: usize = 1024;

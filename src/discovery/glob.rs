@@ -1,5 +1,7 @@
 //! Matches a text with a glob. Pure.
-use super::matcher::TEXT_LENGTH;
+
+/// The longest text of a service, in bytes. The texts of sysfs are seldom longer.
+pub(super) const TEXT_LENGTH: usize = 255;
 
 /// A glob as `fnmatch` reads it without flags: `*` also matches slashes and leading dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
