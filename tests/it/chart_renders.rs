@@ -27,7 +27,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
         &[
             "monitor.kind=ServiceMonitor",
             "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
-            "deviceLists.enabled=true,deviceLists.configMaps=true",
+            "deviceLists.enabled=true,deviceLists.configMaps=true,agent.nodeLabels=true",
         ],
     ),
     (
