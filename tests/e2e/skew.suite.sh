@@ -4,6 +4,7 @@
 #
 # SKEW_IMAGE    the image of the older version, a docker archive of localhost/petiole:dev (`just old-image`); without it the suite is skipped
 # SKEW_COMMIT   its commit, whose chart is taken from the repository
+# SKEW_RECORD   a folder for the objects and files of the older version, which tests read: tests/data/VERSION
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -45,6 +46,9 @@ kind: Configuration
 metadata: {name: block}
 spec: {discoveryHandler: {name: cdi, discoveryDetails: "kind: pflex.io/block"}, capacity: 2, brokerProperties: {SITE: e2e}, $BROKER}
 X
+  # Services and a Job, so that there is one of each kind.
+  echoes served 1 "capacity: 1, instanceServiceSpec: {ports: [{port: 80}]}, configurationServiceSpec: {ports: [{port: 80}]}"
+  echoes job 1 'capacity: 1, brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{name: broker, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exit 0"]}]}}}}'
   echoes own 2
   within 30 "the camera has two brokers" has_brokers cams 2
   within 30 "the devices of node-1 have theirs" has_brokers block 2
@@ -53,7 +57,21 @@ X
   within 30 "the Pod runs" is_running user
   # Slots are written after the answer.
   within 15 "five slots are in use" has_usage 5
+  [ -z "${SKEW_RECORD:-}" ] || record "$SKEW_RECORD"
   remember
+}
+
+# What the older version has written: objects, the agent's copy of them, and the kubelet's checkpoint.
+record() { # FOLDER
+  local node=$CLUSTER_DIR/node-1/var/lib
+  mkdir -p "$1/mirror"
+  # The copy is written within seconds.
+  sleep 5
+  kubectl get configurations.akri.sh,instances.akri.sh,nodedevices.akri.sh,pods,services,jobs,nodes -o json |
+    jq -S 'del(.items[].metadata.managedFields, .items[].status.images)' >"$1/objects.json"
+  jq -S . "$node/akri/mirror/instances.json" >"$1/mirror/instances.json"
+  jq -S . "$node/akri/mirror/configurations.json" >"$1/mirror/configurations.json"
+  cp "$node/kubelet/device-plugins/kubelet_internal_checkpoint" "$1/"
 }
 
 usage() { # of all Instances, a line each: slot and holder
