@@ -116,15 +116,28 @@ async fn write(nodes: &Nodes, name: &str, changes: &LabelChanges) -> bool {
     match nodes.label(name, changes).await {
         Ok(()) => {
             let LabelChanges { added, removed } = changes;
-            info!(node = name, ?added, ?removed, "the Node's labels name the Configurations with devices here");
+            info!(
+                node = name,
+                ?added,
+                ?removed,
+                "the Node's labels name the Configurations with devices here"
+            );
             true
         }
         Err(e) if cluster::is_unprocessable(&e) => {
-            debug!(node = name, "labels changed meanwhile, they are read anew: {}", cluster::reason(&e));
+            debug!(
+                node = name,
+                "labels changed meanwhile, they are read anew: {}",
+                cluster::reason(&e)
+            );
             false
         }
         Err(e) => {
-            warn!(node = name, "the Node's labels are not written, it is tried again: {}", cluster::reason(&e));
+            warn!(
+                node = name,
+                "the Node's labels are not written, it is tried again: {}",
+                cluster::reason(&e)
+            );
             false
         }
     }

@@ -119,7 +119,9 @@ async fn remove_labels(nodes: &Nodes) -> Result<bool, Failure> {
             continue;
         }
         match nodes.label(&name, &changes).await {
-            Ok(()) => info!(node = %name, removed = ?changes.removed, "the Node's labels are removed"),
+            Ok(()) => {
+                info!(node = %name, removed = ?changes.removed, "the Node's labels are removed")
+            }
             Err(e) if cluster::is_unprocessable(&e) => is_done = false,
             Err(e) if cluster::is_not_found(&e) => {} // the node has gone
             Err(e) => return Err(Failure::new(e, "patch", "nodes/status")),

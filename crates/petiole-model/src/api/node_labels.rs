@@ -44,7 +44,8 @@ mod tests {
     use super::{super::names::CONFIGURATION_NAME_LIMIT, *};
 
     #[test]
-    fn the_longest_name_of_a_configuration_has_a_label_and_a_longer_one_that_no_key_can_hold_has_none() {
+    fn the_longest_name_of_a_configuration_has_a_label_and_a_longer_one_that_no_key_can_hold_has_none()
+     {
         let is_free = |name: &str| is_free(&Labels::new(), &name.into());
         assert!(is_free(&"a".repeat(CONFIGURATION_NAME_LIMIT)));
         assert!(!is_free(&"a".repeat(64 - "has-".len())));

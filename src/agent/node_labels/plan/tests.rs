@@ -58,8 +58,14 @@ fn names(names: &[&str]) -> Vec<String> {
 #[test]
 fn two_configurations_come_in_one_patch_and_one_goes_alone() {
     let mut node = Node::new(&[("kubernetes.io/hostname", "a")]);
-    assert_eq!(node.after(0, &["cam", "usb"]), (names(&["cam", "usb"]), true));
-    assert_eq!(node.after(5, &["cam", "usb"]), (names(&["cam", "usb"]), false));
+    assert_eq!(
+        node.after(0, &["cam", "usb"]),
+        (names(&["cam", "usb"]), true)
+    );
+    assert_eq!(
+        node.after(5, &["cam", "usb"]),
+        (names(&["cam", "usb"]), false)
+    );
     assert_eq!(node.after(5, &["usb"]), (names(&["cam", "usb"]), false));
     assert_eq!(node.planned(&["usb"]).wake_in, Some(STAYS));
     assert_eq!(node.after(29, &["usb"]), (names(&["cam", "usb"]), false));
@@ -93,7 +99,11 @@ fn an_agent_that_starts_removes_nothing_before_it_knows_its_instances() {
 /// Turned off, nothing is present.
 #[test]
 fn an_agent_of_a_chart_that_turns_labels_off_removes_those_that_another_has_set() {
-    let mut node = Node::new(&[("akri.sh/has-cam", "true"), ("akri.sh/has-usb", "true"), ("a", "true")]);
+    let mut node = Node::new(&[
+        ("akri.sh/has-cam", "true"),
+        ("akri.sh/has-usb", "true"),
+        ("a", "true"),
+    ]);
     assert_eq!(node.after(0, &[]), (names(&["cam", "usb"]), false));
     assert_eq!(node.after(30, &[]), (names(&[]), true));
     assert_eq!(node.labels.len(), 1);
@@ -126,7 +136,9 @@ fn a_label_of_somebody_else_is_neither_set_nor_removed() {
 
 #[test]
 fn of_too_many_configurations_the_last_get_no_label_and_those_with_one_keep_it() {
-    let all: Vec<String> = (0..NODE_LABELS_MAX + 3).map(|n| format!("c{n:03}")).collect();
+    let all: Vec<String> = (0..NODE_LABELS_MAX + 3)
+        .map(|n| format!("c{n:03}"))
+        .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut node = Node::new(&[]);
     node.after(0, &all[3..]);

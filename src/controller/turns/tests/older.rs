@@ -49,7 +49,9 @@ fn taken_over() -> Controller {
     let mut turns = Turns::new("akri.sh".parse().unwrap(), now);
     turns.see(News::Nodes(changes("Node", node_state)));
     turns.see(News::NodeDevices(changes("NodeDevices", |object| object)));
-    turns.see(News::Configurations(changes("Configuration", |object| object)));
+    turns.see(News::Configurations(changes("Configuration", |object| {
+        object
+    })));
     turns.see(News::Instances(changes("Instance", |object| object)));
     turns.see(News::Pods(changes("Pod", broker_pod)));
     turns.see(News::Services(changes("Service", owned_service)));
@@ -90,7 +92,11 @@ async fn a_controller_of_today_takes_over_a_cluster_of_an_older_version_and_take
     for _ in 0..200 {
         controller.sends();
         while let Some((part, request)) = controller.open.pop() {
-            assert!(!is_destructive(&request), "{}: {request:?}", words(&request));
+            assert!(
+                !is_destructive(&request),
+                "{}: {request:?}",
+                words(&request)
+            );
             let answer = match &request {
                 Request::Broker(_) => Answer::Performed(Performed {
                     outcome: Outcome::Done,
@@ -99,7 +105,9 @@ async fn a_controller_of_today_takes_over_a_cluster_of_an_older_version_and_take
                 Request::Look(_) => Answer::Pods(Pods::Remain),
                 _ => Answer::Written(Written::new(Tried::Done)),
             };
-            controller.turns.answered(part, &request, answer, controller.now);
+            controller
+                .turns
+                .answered(part, &request, answer, controller.now);
             controller.sends();
         }
         controller.passes(1_000);
@@ -120,5 +128,10 @@ async fn a_configuration_of_that_cluster_that_is_deleted_takes_its_instances_alo
     controller.turns.see(News::Configurations(gone.collect()));
     let sent = controller.sends();
     assert!(sent.iter().any(is_of("delete ")), "{sent:?}");
-    assert!(controller.open.iter().any(|(_, request)| is_destructive(request)));
+    assert!(
+        controller
+            .open
+            .iter()
+            .any(|(_, request)| is_destructive(request))
+    );
 }
