@@ -27,7 +27,7 @@ fn changes<K: DeserializeOwned, T, Name: From<String>>(
         let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         let namespace = metadata.namespace.clone().unwrap_or_default();
         Change {
-            key: Key::new(namespace, metadata.name.clone().unwrap().into()),
+            key: Key::new(namespace, metadata.name.clone().unwrap()),
             version: version_of(&metadata),
             object: Some(Arc::new(reduce(serde_json::from_value(object).unwrap()))),
         }
