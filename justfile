@@ -153,6 +153,19 @@ e2e *patterns: image
     cargo build --locked
     tests/e2e/run {{ patterns }}
 
+# The image of an older version, for the suite `skew` (SKEW_IMAGE, SKEW_COMMIT): prints its path; the first time takes as long as `just image`
+old-image commit="cd0d31e9":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    folder=$PWD/target/old/{{ commit }}
+    image=$folder/target/image/petiole.tar
+    if [ ! -e "$image" ]; then
+      mkdir -p "$folder"
+      git archive {{ commit }} | tar -x -C "$folder"
+      (cd "$folder" && {{ just_executable() }} image >&2)
+    fi
+    echo "$image"
+
 # What takes too long for CI: all mDNS libraries on one LAN for SECONDS, a release build against a hostile host, all bounds together, a soak
 e2e-long seconds="1000": image
     cargo build --locked
@@ -163,6 +176,7 @@ e2e-long seconds="1000": image
     OPCUA_STACKS=yes tests/e2e/run opcua:
     MQTT_STACKS=yes tests/e2e/run mqtt:
     PROBE_STACKS=yes tests/e2e/run probe:
+    SKEW_IMAGE=$({{ just_executable() }} old-image) tests/e2e/run skew:
     tests/e2e/soak {{ seconds }}
 
 # The suites that use the API or the kubelet, on each version of Kubernetes or on those named (building one takes 12 minutes, once)

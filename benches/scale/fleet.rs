@@ -119,6 +119,7 @@ fn settings(
         node_name: name.into(),
         resource_prefixes: prefixes,
         nodes: Some(nodes),
+        node_labels: false,
         property_sources: None,
         plugin_folder: folder.join("plugins"),
         pod_resources_socket: folder.join("pod-resources.sock"),

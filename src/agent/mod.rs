@@ -6,6 +6,7 @@
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
 //!                      Allocate ─> slots (claims and releases) <─ reclaim <─ kubelet_records: pod resources, checkpoint
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
+//! store's Instances ─> node_labels <─ own Node             writes the Node's labels
 //! ```
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
@@ -21,6 +22,7 @@ pub(crate) mod instances;
 mod known_devices;
 mod kubelet_folder;
 pub(crate) mod kubelet_records;
+mod node_labels;
 pub(crate) mod node_only;
 pub(crate) mod plugins;
 pub(crate) mod pod_resources;
@@ -334,7 +336,7 @@ impl Agent {
             tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
         }
         if let Some(nodes) = &self.settings.nodes {
-            self.spawn_capacity(tasks, nodes);
+            self.spawn_own_node(tasks, nodes);
         }
         #[cfg(feature = "people")]
         self.spawn_brokers(tasks, thread.runtime());
@@ -359,7 +361,7 @@ impl Agent {
     }
 
     /// Starts the tasks that read and write the Node of this node.
-    fn spawn_capacity(&self, tasks: &mut Supervisor, nodes: &Nodes) {
+    fn spawn_own_node(&self, tasks: &mut Supervisor, nodes: &Nodes) {
         let (watched, name) = (nodes.clone(), self.settings.node_name.clone());
         let (own_node, seen) = (self.own_node.clone(), self.own_node.subscribe());
         tasks.spawn("own node", |stop| watched.watch(name, own_node, stop));
@@ -371,9 +373,18 @@ impl Agent {
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
         };
-        let nodes = nodes.clone();
+        let writing = nodes.clone();
         tasks.spawn("node capacity", |stop| {
-            capacity::run(inputs, nodes, seen, stop)
+            capacity::run(inputs, writing, seen, stop)
         });
+        let inputs = node_labels::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            store: self.store.clone(),
+            node_only: self.node_only.subscribe(),
+            own: self.own_node.subscribe(),
+        };
+        let nodes = nodes.clone();
+        tasks.spawn("node labels", |stop| node_labels::run(inputs, nodes, stop));
     }
 }

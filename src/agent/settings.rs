@@ -25,6 +25,8 @@ pub struct Settings {
     pub resource_prefixes: ResourcePrefixes,
     /// Access to the Node of this node, whose capacity the agent publishes; `None` without a cluster.
     pub nodes: Option<Nodes>,
+    /// True if labels of the Node say of which Configurations it has devices.
+    pub node_labels: bool,
     /// Access to the Secrets and ConfigMaps to which Configurations refer; `None` without a cluster.
     pub property_sources: Option<PropertySources>,
     /// The kubelet's folder for device plugins, which contains `kubelet.sock`.

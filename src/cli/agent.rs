@@ -133,6 +133,10 @@ pub struct Flags {
         default_value_t = limits::AGENT_INSTANCES
     )]
     max_instances: usize,
+    /// In a cluster: label this Node `akri.sh/has-<configuration>: "true"` for each Configuration of which it has a device. Without
+    /// this, such labels are removed
+    #[arg(long, env = "PETIOLE_NODE_LABELS")]
+    node_labels: bool,
     /// Kinds of CDI devices that Configurations may offer, such as `vendor.com/class`; `*` means all
     #[cfg_attr(feature = "people", doc = "[default: none; all with --standalone]")]
     #[cfg_attr(not(feature = "people"), doc = "[default: none]")]
@@ -199,6 +203,7 @@ impl Flags {
             node_name: self.node_name.as_str().into(),
             resource_prefixes: self.scope.resource_prefixes(),
             nodes: None,
+            node_labels: self.node_labels,
             property_sources: None,
             plugin_folder: (self.device_plugin_dir.clone())
                 .unwrap_or_else(|| self.kubelet_dir.join("device-plugins")),

@@ -92,6 +92,7 @@ impl Home {
             node_name: NODE.into(),
             resource_prefixes: (api::names::GROUP.parse()).expect("the API group is a prefix"),
             nodes: None,
+            node_labels: false,
             property_sources: None,
             plugin_folder: self.root.join("device-plugins"),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),

@@ -1,8 +1,8 @@
-//! Removes stale entries from the capacity of nodes, for `petiole tidy`.
+//! Removes stale entries from the capacity of nodes, and stale labels, for `petiole tidy`.
 use super::{
     failure::Failure,
-    objects::{configurations, instances},
-    plan::{self, Entry},
+    objects::{configurations, instances, without_instances},
+    plan::{self, Entry, Stale},
 };
 use crate::{
     cluster::{self, node::Nodes},
@@ -130,6 +130,7 @@ impl Tidying<'_> {
         let namespaces = &self.settings.namespaces;
         let configurations = configurations(self.client, namespaces).await?;
         let instances = instances(self.client, namespaces, &configurations).await?;
+        let without = without_instances(&configurations);
         let only = self.settings.node.as_ref();
         if let Some(node) = only.filter(|node| !nodes.contains_key(node.as_str())) {
             return Err(Failure::permanent(anyhow!("node {node} does not exist")));
@@ -142,7 +143,8 @@ impl Tidying<'_> {
         let chosen = (nodes.iter()).filter(|(name, _)| only.is_none_or(|only| only == *name));
         for (name, node) in chosen {
             let stale = plan::stale(name, &node.resources, &instances);
-            if stale.changes.is_empty() {
+            let stale = stale.with_labels(name, &node.labels, &instances, &without);
+            if stale.entries.is_empty() {
                 continue;
             }
             round.is_clean = false;
@@ -153,8 +155,8 @@ impl Tidying<'_> {
                     .extend(entries.map(|entry| (entry, Action::WouldBeRemoved)));
                 continue;
             }
-            match self.nodes.patch(name, &stale.changes).await {
-                Ok(_) => {
+            match self.remove(name, &stale).await {
+                Ok(()) => {
                     for entry in stale.entries {
                         let key = (entry.node.clone(), entry.resource.clone());
                         match self.removed.insert(key) {
@@ -172,5 +174,15 @@ impl Tidying<'_> {
             }
         }
         Ok(round)
+    }
+
+    async fn remove(&self, node: &NodeName, stale: &Stale) -> kube::Result<()> {
+        if !stale.changes.is_empty() {
+            self.nodes.patch(node, &stale.changes).await?;
+        }
+        if !stale.labels.is_empty() {
+            self.nodes.label(node, &stale.labels).await?;
+        }
+        Ok(())
     }
 }

@@ -1,9 +1,12 @@
-//! Decides which capacity entries are stale, and what is left of an installation that is being removed. Pure.
-use crate::model::{
-    instance_name::InstanceName,
-    node_resources::{EntryChange, NodeResources},
-    resource_name::ResourceName,
-    typed_names::{ConfigurationName, NodeName},
+//! Decides which capacity entries and labels are stale, and what is left of an installation that is being removed. Pure.
+use crate::{
+    api::node_labels::{LabelChanges, Labels, key, labelled},
+    model::{
+        instance_name::InstanceName,
+        node_resources::{EntryChange, NodeResources},
+        resource_name::ResourceName,
+        typed_names::{ConfigurationName, NodeName},
+    },
 };
 use petiole_base::quantity::count;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,20 +24,50 @@ pub(super) struct InstanceUse {
     pub(super) nodes: Option<BTreeSet<NodeName>>,
 }
 
-/// A stale entry of one node.
+/// A stale entry of one node, or a stale label.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     pub node: NodeName,
+    /// The resource, or the key of the label.
     pub resource: ResourceName,
-    /// The capacity, or `-` if only allocatable has the entry.
+    /// The capacity, `-` if only allocatable has the entry, or `label`.
     pub capacity: String,
 }
 
-/// The stale entries of one node, and the changes that remove them.
+/// The stale entries and labels of one node, and the changes that remove them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) entries: Vec<Entry>,
     pub(super) changes: Vec<EntryChange>,
+    pub(super) labels: LabelChanges,
+}
+
+impl Stale {
+    /// Adds the labels of Configurations without an Instance on the node. A Configuration of `without` needs none.
+    pub(super) fn with_labels(
+        mut self,
+        node: &NodeName,
+        labels: &Labels,
+        instances: &[InstanceUse],
+        without: &BTreeSet<ConfigurationName>,
+    ) -> Self {
+        let is_here = |instance: &InstanceUse, name: &ConfigurationName| {
+            let nodes = instance.nodes.as_ref();
+            instance.configuration == *name && nodes.is_none_or(|nodes| nodes.contains(node))
+        };
+        let mut stale = labelled(labels);
+        stale.retain(|name| !without.contains(name) && !instances.iter().any(|i| is_here(i, name)));
+        let entries = stale.iter().filter_map(|name| {
+            Some(Entry {
+                node: node.clone(),
+                resource: key(name).parse().ok()?,
+                capacity: "label".to_owned(),
+            })
+        });
+        self.entries.extend(entries);
+        self.labels.removed = stale;
+        self
+    }
 }
 
 /// The resources on a node that Instances account for.
@@ -96,6 +129,7 @@ pub(super) fn stale(
         changes: (unbacked.iter())
             .flat_map(|resource| resources.removal(resource))
             .collect(),
+        labels: LabelChanges::default(),
     }
 }
 
@@ -263,8 +297,34 @@ mod tests {
             capacity: map(&[]),
             allocatable: map(&[("cam-1", "3")]),
         };
-        let Stale { entries, changes } = stale(&"a".into(), &node, &[]);
+        let Stale {
+            entries, changes, ..
+        } = stale(&"a".into(), &node, &[]);
         assert_eq!((entries[0].capacity.as_str(), changes.len()), ("-", 1));
+    }
+
+    #[test]
+    fn a_label_is_stale_where_its_configuration_has_no_instance_and_needs_one() {
+        let label = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        let labels: Labels = [
+            ("akri.sh/has-cam", "true"),
+            ("akri.sh/has-kvm", "true"),
+            ("akri.sh/has-theirs", "yes"),
+            ("akri.sh/has-usb", "true"),
+        ]
+        .map(label)
+        .into();
+        let instances = [instance("cam-1", &["a"]), instance("usb-1", &["b"])];
+        let stale_on = |node: &str| {
+            let resources = stale(&node.into(), &NodeResources::default(), &instances);
+            let without = ["kvm".into()].into();
+            resources.with_labels(&node.into(), &labels, &instances, &without)
+        };
+        let stale = stale_on("a");
+        assert_eq!(stale.labels.removed, ["usb".into()].into());
+        let told = stale.entries.iter().map(|e| (&*e.resource, &*e.capacity));
+        assert_eq!(told.collect::<Vec<_>>(), [("akri.sh/has-usb", "label")]);
+        assert_eq!(stale_on("b").labels.removed, ["cam".into()].into());
     }
 
     fn entries() -> impl Strategy<Value = BTreeMap<ResourceName, String>> {

@@ -6,7 +6,10 @@ use super::{
     plan::{InitialState, State, UnbackedEntries, left},
 };
 use crate::{
-    api::configuration::Configuration,
+    api::{
+        configuration::Configuration,
+        node_labels::{LabelChanges, labelled},
+    },
     cluster::{self, node::Nodes},
     model::resource_name::ResourcePrefixes,
 };
@@ -50,7 +53,11 @@ pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<
                 };
                 remains = left(&state, initial, unbacked);
                 if remains.is_empty() {
-                    return Ok(());
+                    match remove_labels(&nodes).await {
+                        Ok(true) => return Ok(()),
+                        Err(failure) if !failure.is_temporary => return Err(failure.error),
+                        Ok(false) | Err(_) => remains.push("labels of Nodes".to_owned()),
+                    }
                 }
                 for metadata in configurations {
                     match delete(client, metadata).await {
@@ -97,6 +104,30 @@ async fn read_state(
         state,
         configurations.into_iter().filter(is_undeleted).collect(),
     ))
+}
+
+/// Removes our labels from all nodes, for which the agents would wait. Returns whether none was changed meanwhile.
+async fn remove_labels(nodes: &Nodes) -> Result<bool, Failure> {
+    let mut is_done = true;
+    let listed = nodes.list().await;
+    for (name, node) in listed.map_err(|e| Failure::new(e, "list", "nodes"))? {
+        let changes = LabelChanges {
+            removed: labelled(&node.labels),
+            ..LabelChanges::default()
+        };
+        if changes.is_empty() {
+            continue;
+        }
+        match nodes.label(&name, &changes).await {
+            Ok(()) => {
+                info!(node = %name, removed = ?changes.removed, "the Node's labels are removed")
+            }
+            Err(e) if cluster::is_unprocessable(&e) => is_done = false,
+            Err(e) if cluster::is_not_found(&e) => {} // the node has gone
+            Err(e) => return Err(Failure::new(e, "patch", "nodes/status")),
+        }
+    }
+    Ok(is_done)
 }
 
 async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {

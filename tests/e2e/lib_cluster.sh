@@ -18,9 +18,9 @@ install() { # [ARGS… of helm install]
 }
 
 # A cluster whose nodes have the images of Petiole and of brokers.
-up_with_images() {
+up_with_images() { # [NODES]
   [ -e "$IMAGE" ] || { echo "no image at $IMAGE: just image"; return 1; }
-  cluster up 2
+  cluster up "${1:-2}"
   # The name of the broker's image in examples/.
   load_busybox docker.io/library/busybox:stable
   cluster load "$IMAGE"

@@ -252,12 +252,18 @@ tidy() {
 }
 
 test_waiting_for_tidy_leaves_no_entry_either() {
-  install --set uninstall.waitForTidy=true
+  install --set uninstall.waitForTidy=true --set agent.nodeLabels=true
   echoes tidy 2
   within 10 "two Instances" has_instances tidy 2
   within 10 "node-1 offers them" node_holds node-1 allocatable tidy 2
+  within 5 "it has a label" has_label node-1
   local began=$EPOCHREALTIME
   helm uninstall petiole --wait --timeout 10m >/dev/null
   note "helm uninstall that waits for tidying: $(since "$began") s"
   is_empty entries || fail "entries are left: $(entries)"
+  ! has_label node-1 || fail "a label is left"
+}
+
+has_label() { # NODE
+  kubectl get node "$1" -o json | jq -e '.metadata.labels | has("akri.sh/has-tidy")'
 }

@@ -352,6 +352,11 @@ node_status() {
     may_not "change addresses" "capacity and allocatable" $own --type strategic \
       -p '{"status":{"addresses":[{"type":"InternalIP","address":"1.2.3.4"}]}}'
     may_not "label its Node" "only the status" $own --type merge -p '{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}'
+    may_not "say by a label what it has, where the chart does not say so" "only the status" $own --type merge -p '{"metadata":{"labels":{"akri.sh/has-cam":"true"}}}'
+    cluster kubectl label node leaf-1 akri.sh/has-cam=true akri.sh/has-usb=mine
+    may_not "remove a label of somebody else" "only the status" $own --type merge -p '{"metadata":{"labels":{"akri.sh/has-usb":null}}}'
+    may_not "change a label of ours" "only the status" $own --type merge -p '{"metadata":{"labels":{"akri.sh/has-cam":"no"}}}'
+    may "remove a label of ours" $own --type merge -p '{"metadata":{"labels":{"akri.sh/has-cam":null}}}'
     may_not "annotate its Node" "only the status" $own --type merge -p '{"metadata":{"annotations":{"a":"b"}}}'
   }
 }

@@ -180,6 +180,51 @@ same_pod() { # DEPLOYMENT POD
   [ "$(pod_of "$1")" = "$2" ]
 }
 
+# The Pods of a DaemonSet run on these nodes and nowhere else.
+daemons_are_on() { # DAEMONSET NODES…
+  local daemon=$1 nodes
+  shift
+  nodes=$(kubectl get pods -l "app=$daemon" -o json | jq -r '[.items[] | select(.status.phase == "Running" and .metadata.deletionTimestamp == null) | .spec.nodeName] | sort | join(" ")')
+  [ "$nodes" = "$*" ]
+}
+
+has_labels() { # of both nodes: JSON
+  [ "$(kubectl get nodes -o json | jq -cS '[.items[].metadata.labels | with_entries(select(.key | startswith("akri.sh/")))] | add')" = "$1" ]
+}
+
+test_a_daemon_set_runs_on_the_nodes_with_a_device() {
+  followed daemon
+  kubectl label node node-2 akri.sh/has-theirs=mine >/dev/null
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'cdi.kinds={pflex.io/block}' \
+    --set agent.nodeLabels=true --wait --timeout 90s >/dev/null
+  agents_are_ready
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: daemon}
+spec:
+  selector: {matchLabels: {app: daemon}}
+  template:
+    metadata: {labels: {app: daemon}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      nodeSelector: {akri.sh/has-daemon: "true"}
+      tolerations: [{operator: Exists}]
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"]}]
+X
+  within 30 "it runs on node-1" daemons_are_on daemon node-1
+  move_to_node_2
+  within 20 "it runs on node-2, too" daemons_are_on daemon node-1 node-2
+  within 60 "it has left node-1, the grace period of 5 s and 30 s later" daemons_are_on daemon node-2
+  note "device gone -> label gone and Pod ended: $TOOK s more"
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set cdi.enabled=true --set 'cdi.kinds={pflex.io/block}' \
+    --wait --timeout 90s >/dev/null
+  agents_are_ready
+  within 60 "agents without the value remove the label, and leave that of somebody else" has_labels '{"akri.sh/has-theirs":"mine"}'
+  kubectl label node node-2 akri.sh/has-theirs- >/dev/null
+  kubectl delete daemonset daemon >/dev/null
+}
+
 # by_path NAME PATH CAPACITY: a Configuration without Instances of a device node that each node has.
 by_path() {
   kubectl apply -f - >/dev/null <<X

@@ -27,7 +27,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
         &[
             "monitor.kind=ServiceMonitor",
             "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
-            "deviceLists.enabled=true,deviceLists.configMaps=true",
+            "deviceLists.enabled=true,deviceLists.configMaps=true,agent.nodeLabels=true",
         ],
     ),
     (
@@ -56,6 +56,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "kubelet.devicePluginDir=/plugins",
             "kubelet.podResourcesDir=/resources",
             "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class},cdi.write=true",
+            "cdi.staticDir=/var/cdi/static,cdi.dynamicDir=/var/cdi/dynamic",
             "udev.enabled=true,udev.subsystems={tty,video4linux}",
             "paths.allow={/dev/kvm,/dev/dri}",
             "probe.enabled=true,probe.networks={10.1.2.0/24,fd00::/120,::1,10.1.2.3},probe.clusterNetworks={10.244.0.0/16,fd00:96::/112}",

@@ -19,6 +19,7 @@ mod kubelet_process;
 mod monitoring;
 mod mqtt_handler;
 mod node_capacity;
+mod older_version;
 mod opcua_handler;
 mod pages;
 mod probe_handler;

@@ -208,6 +208,7 @@ fn settings(folder: &TempDir, client: Client) -> agent::Settings {
         node_name: "node-a".into(),
         nodes: Some(Nodes::new(client.clone(), &prefixes)),
         resource_prefixes: prefixes,
+        node_labels: false,
         property_sources: Some(PropertySources::new(client)),
         plugin_folder: folder.path().join("device-plugins"),
         pod_resources_socket: folder.path().join("kubelet.sock"),

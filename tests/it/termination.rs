@@ -151,6 +151,7 @@ async fn run_agent(
         node_name: "node-a".into(),
         resource_prefixes: prefixes.clone(),
         nodes: Some(Nodes::new(client.clone(), &prefixes)),
+        node_labels: false,
         property_sources: Some(PropertySources::new(client)),
         plugin_folder: folder.path().join("device-plugins"),
         pod_resources_socket: folder.path().join("kubelet.sock"),

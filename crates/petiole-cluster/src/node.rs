@@ -1,4 +1,4 @@
-//! Watches, reads and patches the resources in the status of Nodes.
+//! Watches, reads and patches the resources in the status of Nodes, and our labels of Nodes.
 use super::{
     parts::NodePart,
     requests::list_all,
@@ -11,11 +11,17 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use petiole_model::model::{
-    node_resources::{EntryChange, NodeResources, Part},
-    patch,
-    resource_name::ResourcePrefixes,
-    typed_names::NodeName,
+use petiole_model::{
+    api::{
+        names::HAS_LABEL_VALUE,
+        node_labels::{LabelChanges, Labels, key},
+    },
+    model::{
+        node_resources::{EntryChange, NodeResources, Part},
+        patch,
+        resource_name::ResourcePrefixes,
+        typed_names::NodeName,
+    },
 };
 use serde_json::json;
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -42,13 +48,14 @@ impl fmt::Debug for Nodes {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnNode {
     pub resources: NodeResources,
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
 }
 
 /// A Node in the list of all Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNode {
     pub resources: NodeResources,
+    pub labels: Labels,
     /// True if the kubelet reports as ready.
     pub is_ready: bool,
 }
@@ -92,10 +99,11 @@ impl Nodes {
     /// Returns all Nodes by name.
     pub async fn list(&self) -> kube::Result<BTreeMap<NodeName, ListedNode>> {
         let nodes = list_all(&self.api()).await?;
-        let listed = nodes.into_iter().map(|node| {
-            let name = node.metadata.name.clone().unwrap_or_default();
+        let listed = nodes.into_iter().map(|mut node| {
+            let name = node.metadata.name.take().unwrap_or_default();
             let listed = ListedNode {
                 is_ready: node.ready().is_some_and(|ready| ready.status == "True"),
+                labels: node.metadata.labels.take().unwrap_or_default(),
                 resources: resources(node, &self.prefixes),
             };
             (NodeName::new(name), listed)
@@ -110,6 +118,15 @@ impl Nodes {
         let params = PatchParams::default();
         let node = self.api().patch_status(node, &params, &patch).await?;
         Ok(resources(node, &self.prefixes))
+    }
+
+    /// Sets and removes labels, all or none. The API server rejects the patch with 422 if one of them has changed since it was
+    /// read. It takes labels with the status, too, so that this needs no right to write Nodes.
+    pub async fn label(&self, node: &str, changes: &LabelChanges) -> kube::Result<()> {
+        let patch = Patch::Json::<()>(label_patch(changes));
+        let params = PatchParams::default();
+        self.api().patch_status(node, &params, &patch).await?;
+        Ok(())
     }
 
     fn api(&self) -> Api<NodePart> {
@@ -147,9 +164,41 @@ fn json_patch(changes: &[EntryChange]) -> JsonPatch {
     JsonPatch(operations.collect())
 }
 
+/// Converts the changes of labels to a JSON patch. Every Node has labels, because its kubelet sets some.
+fn label_patch(changes: &LabelChanges) -> JsonPatch {
+    let operations = |name, is_added| {
+        let key = key(name);
+        let path = ["metadata", "labels", key.as_str()];
+        let value = json!(HAS_LABEL_VALUE);
+        match is_added {
+            true => [patch::test(&path, json!(null)), patch::add(&path, value)],
+            false => [patch::test(&path, value), patch::remove(&path)],
+        }
+    };
+    let added = changes.added.iter().flat_map(|name| operations(name, true));
+    let removed = changes.removed.iter();
+    let removed = removed.flat_map(|name| operations(name, false));
+    JsonPatch(added.chain(removed).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_is_set_where_there_is_none_and_removed_where_it_is_ours() {
+        let patch = label_patch(&LabelChanges {
+            added: ["cam".into()].into(),
+            removed: ["usb".into()].into(),
+        });
+        let expected = json!([
+            {"op": "test", "path": "/metadata/labels/akri.sh~1has-cam", "value": null},
+            {"op": "add", "path": "/metadata/labels/akri.sh~1has-cam", "value": "true"},
+            {"op": "test", "path": "/metadata/labels/akri.sh~1has-usb", "value": "true"},
+            {"op": "remove", "path": "/metadata/labels/akri.sh~1has-usb"},
+        ]);
+        assert_eq!(serde_json::to_value(patch).unwrap(), expected);
+    }
 
     #[test]
     fn a_patch_tests_each_entry_before_it_writes_it() {

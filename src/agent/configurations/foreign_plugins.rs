@@ -146,6 +146,7 @@ mod tests {
             node_name: "a".into(),
             resource_prefixes: "pflex.io".parse().unwrap(),
             nodes: None,
+            node_labels: false,
             property_sources: None,
             plugin_folder: PathBuf::new(),
             pod_resources_socket: PathBuf::new(),

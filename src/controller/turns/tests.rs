@@ -4,6 +4,7 @@ mod evictions;
 mod history;
 mod limits;
 mod nodes;
+mod older;
 mod sequences;
 mod server;
 

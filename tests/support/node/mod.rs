@@ -110,6 +110,7 @@ impl TestNode {
                 node_name: NODE.into(),
                 resource_prefixes: "akri.sh".parse().unwrap(),
                 nodes: None,
+                node_labels: false,
                 property_sources: None,
                 plugin_folder: kubelet_settings.root_dir.join("device-plugins"),
                 pod_resources_socket: kubelet_settings.root_dir.join("pod-resources/kubelet.sock"),

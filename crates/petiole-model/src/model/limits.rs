@@ -12,6 +12,9 @@ pub const AGENT_CONFIGURATIONS: usize = 100;
 /// without Instances; a namespace, and in it a Configuration, may have half of what the others leave. Beyond it: devices are left out
 /// (`TooManyDevices`).
 pub const AGENT_INSTANCES: usize = 2000;
+/// The most labels of a Node by which `agent.nodeLabels` of the chart names Configurations with devices there: each watcher of Nodes
+/// receives them with every change. Beyond it: the Configurations that come last in the alphabet get none, and the agent's log says so.
+pub const NODE_LABELS_MAX: usize = 100;
 /// The most slots of a device, which is the largest `capacity`. The kubelet gets each slot. Beyond it: the API
 /// server refuses the object, and agents do not use it (`BadSpec`).
 pub const CAPACITY_MAX: i32 = 10_000;
