@@ -56,8 +56,7 @@ impl Merge<'_> {
                 left_out.entry(of.clone()).or_insert(problem);
                 continue;
             }
-            let most = configuration.spec.max_nodes;
-            let most = most.and_then(|most| usize::try_from(most).ok());
+            let most = configuration.spec.most_nodes();
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
             let candidates = names_of(device);
             // Another Configuration may have an Instance of the name.

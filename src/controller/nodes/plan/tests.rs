@@ -1,6 +1,7 @@
 mod local;
 mod lost;
 mod merge;
+mod most_nodes;
 mod parts;
 mod properties;
 mod stolen;
