@@ -5,7 +5,6 @@
 mod conversation;
 mod credentials;
 mod details;
-mod filter;
 mod network;
 mod plan;
 

@@ -1,6 +1,9 @@
 //! Which cameras to ask and when, and what is offered of what they say. Pure.
 use super::{
-    super::neighbours::normalized_mac,
+    super::{
+        neighbours::normalized_mac,
+        problems::{problem, such_as},
+    },
     details::{Details, Identity},
 };
 use crate::model::device::{Device, DeviceSet};
@@ -232,7 +235,7 @@ impl Catalog {
         for tracked in self.cameras.values() {
             let uuid = tracked.camera.uuid();
             if let Some(failure) = &tracked.failure {
-                problems.push(format!("camera {uuid}: {failure}: {UNREACHABLE}"));
+                problems.push(problem(format!("camera {uuid}: {failure}: {UNREACHABLE}")));
             }
             let Some((facts, mac)) = &tracked.facts else {
                 continue;
@@ -265,12 +268,8 @@ impl Catalog {
             devices.insert(device.id.clone(), Arc::new(device));
         }
         for (cameras, why) in [(hidden, NO_MAC), (nameless, NO_IDENTITY)] {
-            if let Some(first) = cameras.first() {
-                problems.push(format!(
-                    "{} cameras are left out, such as {first}: {why}",
-                    cameras.len()
-                ));
-            }
+            let (count, first) = (cameras.len(), cameras.first());
+            problems.extend(such_as(count, first, "cameras are left out", why));
         }
         DeviceSet {
             devices,

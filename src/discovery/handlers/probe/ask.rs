@@ -2,7 +2,7 @@
 use super::{
     super::{
         neighbours,
-        tcp::{self, Opening, Stream},
+        tcp::{self, Stream, Within},
     },
     details::{Details, Target},
     networks::{Networks, Range, names},
@@ -74,8 +74,7 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
     let address = match target {
         Target::Address(address) => (*address, port).into(),
         Target::Name(name) => {
-            let found = timeout(LIMIT, tcp::look_up(name, port)).await;
-            let found = found.unwrap_or_else(|_late| Err(Opening::LookUp.late(LIMIT)))?;
+            let found = tcp::look_up(name, port, Within::new(LIMIT)).await?;
             settings.of_name(&found)?
         }
     };
@@ -107,8 +106,7 @@ async fn by_connection(
     question: Option<&Question>,
     settings: &Settings,
 ) -> Result<Facts, String> {
-    let connected = timeout(CONNECT_LIMIT, tcp::connect(&[address], "host")).await;
-    let socket = connected.unwrap_or_else(|_late| Err(Opening::Connect.late(CONNECT_LIMIT)))?;
+    let socket = tcp::connect(&[address], "host", Within::new(CONNECT_LIMIT)).await?;
     let mut stream: Box<dyn Stream> = Box::new(socket);
     let mut facts = Facts::default();
     if settings.details.is_tls {
@@ -118,10 +116,11 @@ async fn by_connection(
                 .map_err(|_| "it cannot be in a certificate: name the address instead")?,
         };
         let connector = TlsConnector::from(settings.tls.clone());
-        let agreed = timeout(LIMIT, connector.connect(name, stream)).await;
-        let agreed = agreed.map_err(|_late| late("TLS"))?;
-        let tls =
-            agreed.map_err(|e| format!("TLS was not agreed on ({e}): is it the port for TLS?"))?;
+        let agreed = async {
+            let agreed = connector.connect(name, stream).await;
+            agreed.map_err(|e| format!("TLS was not agreed on ({e}): is it the port for TLS?"))
+        };
+        let tls = Within::new(LIMIT).step(agreed, late("TLS")).await?;
         let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
         facts = shown.map(|der| certificate(der)).unwrap_or_default();
         stream = Box::new(tls);
@@ -129,16 +128,10 @@ async fn by_connection(
     let Some(question) = question else {
         return Ok(facts);
     };
-    let talked = timeout(
-        LIMIT,
-        talk(
-            &mut *stream,
-            question,
-            &format!("{target}:{}", address.port()),
-        ),
-    )
-    .await;
-    Ok(talked.map_err(|_late| late("the question"))??.and(facts))
+    let authority = format!("{target}:{}", address.port());
+    let talked = talk(&mut *stream, question, &authority);
+    let said = Within::new(LIMIT).step(talked, late("the question"));
+    Ok(said.await?.and(facts))
 }
 
 async fn talk(
@@ -200,9 +193,6 @@ async fn by_datagrams(address: SocketAddr, question: &Question) -> Result<Facts,
 
 const REMEDY: &str = "is it the port for what `ask` names?";
 
-fn late(step: &str) -> String {
-    format!(
-        "no whole answer to {step} within {} s: {REMEDY}",
-        LIMIT.as_secs()
-    )
+fn late(step: &str) -> impl Fn(u64) -> String {
+    move |seconds| format!("no whole answer to {step} within {seconds} s: {REMEDY}")
 }

@@ -3,7 +3,7 @@
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
 use super::{
     super::{
-        fields::{Fields, Handler, interfaces, matcher, scope, strings},
+        fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
         matcher::{Budget, Matcher},
     },
     address::Address,
@@ -152,7 +152,7 @@ impl Details {
             interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
-            pin: pin(fields.take("pin"))?,
+            pin: switch("pin", fields.take("pin"))?,
             steps: budget.steps(),
         };
         Ok(details)
@@ -270,14 +270,6 @@ fn addresses(value: Option<Value>) -> Result<Addresses, String> {
         true => Addresses::OnLink,
         false => Addresses::Within(networks),
     })
-}
-
-fn pin(value: Option<Value>) -> Result<bool, String> {
-    match value {
-        None => Ok(false),
-        Some(Value::Bool(pin)) => Ok(pin),
-        Some(other) => Err(format!("`pin: {other}` must be true or false")),
-    }
 }
 
 fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {

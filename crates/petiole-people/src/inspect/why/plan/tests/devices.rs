@@ -240,7 +240,9 @@ fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
                     instance["spec"]["nodes"] = json!(nodes);
                 }),
             Cause::MaxNodes,
-            &["spec.maxNodes of Configuration default/cam is 16 by default, and it is offered by node-1, "],
+            &[
+                "spec.maxNodes of Configuration default/cam is 16 by default, and it is offered by node-1, ",
+            ],
             "edit configuration cam",
         ),
         case(
