@@ -7,6 +7,7 @@ mod filter;
 mod glob;
 mod matcher;
 pub mod mqtt;
+mod neighbour_table;
 mod neighbours;
 pub mod onvif;
 pub mod opcua;
@@ -75,7 +76,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(paths::Paths::new(allowed.dev, allowed.paths)),
-        Box::new(onvif::Onvif),
+        Box::new(onvif::Onvif::default()),
         Box::new(mqtt::Mqtt::default()),
         Box::new(probe::Probe::new(allowed.networks)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),

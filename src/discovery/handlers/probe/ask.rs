@@ -1,18 +1,16 @@
 //! Asks one host, within time limits. A failure names the step, and what to look at.
 use super::{
     super::{
-        neighbours,
+        neighbour_table::NeighbourTable,
         tcp::{self, Stream, Within},
     },
     details::{Details, Target},
     networks::{Networks, Range, names},
     plan::Answer,
 };
-use crate::files;
 use petiole_probe::{Facts, Inquiry, Question, Turn, certificate};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -43,6 +41,7 @@ pub(super) struct Settings {
     /// The networks that must be named to be asked.
     pub(super) special: Vec<Range>,
     pub(super) tls: Arc<ClientConfig>,
+    pub(super) neighbours: Arc<NeighbourTable>,
 }
 
 impl Settings {
@@ -89,13 +88,9 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
         }
         question => by_connection(target, address, question.as_ref(), settings).await?,
     };
-    let table = files::read_text(Path::new(neighbours::FILE), neighbours::FILE_MAX);
-    let mac = table
-        .ok()
-        .and_then(|table| neighbours::mac(&table, address.ip()));
     Ok(Answer {
         address,
-        mac,
+        mac: settings.neighbours.mac(address.ip()).await,
         facts,
     })
 }
