@@ -1,7 +1,7 @@
 //! Reads the argument of `--details`: bare `discoveryDetails`, or a manifest that contains a Configuration.
-use crate::yaml;
+use crate::{discovery::handlers::ONLY, model::limits, yaml};
 use anyhow::{Context as _, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::BufRead as _};
 
 /// The details, and the other values of the Configuration.
@@ -12,6 +12,8 @@ pub(super) struct Input {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) handler: Option<String>,
     pub(super) name: Option<String>,
+    /// The whole Configuration, if it is one.
+    configuration: Option<Value>,
     /// The discovery ends when stdin ends.
     pub(super) is_attached: bool,
 }
@@ -51,6 +53,7 @@ impl Input {
                 properties: BTreeMap::new(),
                 handler: None,
                 name: None,
+                configuration: None,
                 is_attached,
             });
         };
@@ -82,8 +85,27 @@ impl Input {
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),
             name: owned(&configuration["metadata"]["name"]),
+            configuration: Some(configuration.clone()),
             is_attached,
         })
+    }
+
+    /// Returns the Configuration, or a new one with this name, for only the devices with these ids.
+    pub(super) fn only(&self, handler: &str, name: &str, ids: &[&str]) -> anyhow::Result<Value> {
+        let details = yaml::bounded(&self.details, limits::DETAILS_BYTES_MAX)?;
+        let mut details = match details {
+            Value::Null => json!({}),
+            details => details,
+        };
+        details[ONLY] = json!(ids);
+        let new = || {
+            let spec = json!({"discoveryHandler": {"name": handler}});
+            json!({"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": name}, "spec": spec})
+        };
+        let mut configuration = self.configuration.clone().unwrap_or_else(new);
+        let details = yaml::to_string(&details)?;
+        configuration["spec"]["discoveryHandler"]["discoveryDetails"] = json!(details);
+        Ok(configuration)
     }
 }
 
@@ -126,9 +148,34 @@ mod tests {
             properties: BTreeMap::from([("a".into(), "b".into())]),
             handler: Some("zeroconf".into()),
             name: Some("cams".into()),
+            configuration: yaml::from_multiple(manifest).unwrap().pop(),
             is_attached: false,
         };
         assert_eq!(Input::parse(manifest.into()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_configuration_for_marked_devices_is_the_given_one_or_new_and_finds_these_only() {
+        let manifest = "kind: Configuration\nmetadata: {name: cams}\nspec:\n  capacity: 3\n  discoveryHandler:\n    name: onvif\n    discoveryDetails: |-\n      streams: true\n";
+        for (text, name) in [
+            (manifest, "cams"),
+            ("streams: true", "onvif"),
+            ("", "onvif"),
+        ] {
+            let input = Input::parse(text.into()).unwrap();
+            let printed = input.only("onvif", "onvif", &["a", "b"]).unwrap();
+            let printed = yaml::to_string(&printed).unwrap();
+            let again = Input::parse(printed.clone()).unwrap();
+            assert_eq!(again.name.as_deref(), Some(name), "{printed}");
+            let details = yaml::bounded(&again.details, 1000).unwrap();
+            assert_eq!(details[ONLY], json!(["a", "b"]), "{printed}");
+            assert_eq!(details["streams"] == true, !text.is_empty(), "{printed}");
+            assert_eq!(
+                printed.contains("capacity: 3"),
+                text == manifest,
+                "{printed}"
+            );
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod matcher;
 pub mod mqtt;
 mod neighbour_table;
 mod neighbours;
+mod only;
 pub mod onvif;
 pub mod opcua;
 pub mod paths;
@@ -18,6 +19,8 @@ mod publish;
 mod tcp;
 pub mod udev;
 pub mod zeroconf;
+
+pub use only::KEY as ONLY;
 
 use super::{DiscoveryHandler, external::HostPaths};
 use std::path::PathBuf;

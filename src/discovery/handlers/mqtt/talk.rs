@@ -154,7 +154,10 @@ impl<'a> Talk<'a> {
         self.directory.limit_to(self.part.most());
         let mut topics = vec![];
         session.receive(bytes, |event| match event {
-            Event::Message { topic, payload } => topics.extend(self.directory.hear(topic, payload)),
+            Event::Message { topic, payload } => {
+                tracing::debug!("{topic}: {} bytes", payload.len());
+                topics.extend(self.directory.hear(topic, payload));
+            }
             Event::Skipped => {
                 self.skipped += 1;
                 self.has_news |= self.skipped.is_power_of_two();
@@ -179,7 +182,8 @@ impl<'a> Talk<'a> {
     fn update(&mut self) {
         let broker = self.details.broker.to_string();
         for id in self.directory.take_changes() {
-            match self.directory.device(&id) {
+            let found = self.directory.device(&id);
+            match found.filter(|_| self.details.only.takes(&id)) {
                 Some(found) => {
                     let device = device(&id, &found, &broker);
                     self.devices.insert(device.id.clone(), Arc::new(device));

@@ -4,6 +4,7 @@ use super::super::{
     fields::{Fields, Handler, interfaces, number, strings, switch, word},
     filter::Filter,
     neighbours::normalized_mac,
+    only::Only,
 };
 use crate::discovery::DetailsError;
 use ipnet::Ipv4Net;
@@ -17,7 +18,7 @@ const HANDLER: Handler = Handler {
     example: "discoveryTimeoutSeconds: 1",
 };
 const KEYS: &str = "ipAddresses, macAddresses, scopes, uuids, discoveryTimeoutSeconds, identity, interfaces, subnets, \
-                    probesPerSecond, streams";
+                    probesPerSecond, streams, only";
 /// The time that cameras have to answer the first probes, as in Akri.
 const TIMEOUT_SECONDS: u64 = 1;
 /// The longest `discoveryTimeoutSeconds`, in seconds. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -36,6 +37,7 @@ pub(super) struct Details {
     pub(super) identity: Identity,
     pub(super) interfaces: Interfaces,
     pub(super) streams: bool,
+    pub(super) only: Only,
     pub(super) probing: Settings,
 }
 
@@ -98,6 +100,7 @@ impl Details {
             identity: word("identity", fields.take("identity"), &IDENTITIES)?,
             interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
             streams: switch("streams", fields.take("streams"))?,
+            only: Only::take(&mut fields)?,
             probing: Settings {
                 window: Duration::from_secs(window),
                 subnets: subnets(fields.take("subnets"))?,

@@ -66,7 +66,21 @@ pub(super) fn takes(details: &Details, camera: &Found, url: &Url, mac: Option<&s
         Some(mac) => details.mac_addresses.takes([mac]),
         None => details.mac_addresses.is_empty(),
     };
-    is_wanted(details, camera) && takes_url(details, url) && takes_mac
+    // The serial number is told to users only.
+    let takes_id = details.identity == Identity::Serial
+        || details.only.takes_all()
+        || id(details.identity, camera, url, mac).is_some_and(|id| details.only.takes(&id));
+    is_wanted(details, camera) && takes_url(details, url) && takes_mac && takes_id
+}
+
+/// Returns the identity of a camera, if that is not told by the camera itself.
+fn id(identity: Identity, camera: &Found, url: &Url, mac: Option<&str>) -> Option<String> {
+    match identity {
+        Identity::Url => Some(format!("{url}-{}", camera.uuid())),
+        Identity::Endpoint => Some(camera.uuid().to_owned()),
+        Identity::Mac => mac.map(str::to_owned),
+        Identity::Serial => None,
+    }
 }
 
 /// Returns whether the filters that need no conversation select a camera.
@@ -271,22 +285,20 @@ impl Catalog {
             let (count, first) = (cameras.len(), cameras.first());
             problems.extend(such_as(count, first, "cameras are left out", why));
         }
-        DeviceSet {
+        self.details.only.of(DeviceSet {
             devices,
             problems,
             ..DeviceSet::default()
-        }
+        })
     }
 
     fn id(&self, camera: &Found, facts: &Facts, mac: Option<&str>) -> Option<String> {
+        let information = facts.information.as_ref();
+        let serial = information.map(|i| i.serial.clone());
+        let serial = serial.filter(|serial| !serial.is_empty());
         match self.details.identity {
-            Identity::Url => Some(format!("{}-{}", facts.url, camera.uuid())),
-            Identity::Endpoint => Some(camera.uuid().to_owned()),
-            Identity::Mac => mac.map(str::to_owned),
-            Identity::Serial => {
-                let serial = facts.information.as_ref().map(|i| i.serial.clone());
-                serial.filter(|serial| !serial.is_empty())
-            }
+            Identity::Serial => serial,
+            identity => id(identity, camera, &facts.url, mac),
         }
     }
 }

@@ -2,6 +2,7 @@
 use super::super::{
     fields::{self, Fields, Handler, strings, switch},
     filter::Filter,
+    only::Only,
 };
 use crate::{discovery::DetailsError, model::device::Scope};
 use petiole_mdns::Interfaces;
@@ -28,6 +29,7 @@ pub(super) struct Details {
     pub(super) mdns: Option<Interfaces>,
     /// The names of applications that become devices.
     pub(super) names: Filter,
+    pub(super) only: Only,
     pub(super) scope: Scope,
 }
 
@@ -37,7 +39,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        const KEYS: &str = "opcuaDiscoveryMethod, applicationNames, identityScope";
+        const KEYS: &str = "opcuaDiscoveryMethod, applicationNames, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let Some(method) = fields.take("opcuaDiscoveryMethod") else {
             return Err(format!(
@@ -56,6 +58,7 @@ impl Details {
                 fields.take("applicationNames"),
                 str::to_owned,
             )?,
+            only: Only::take(&mut fields)?,
             scope: fields::scope(fields.take("identityScope"))?,
         })
     }
@@ -214,7 +217,7 @@ mod tests {
             ("", "`opcuaDiscoveryMethod` is missing"),
             (
                 "{opcuaDiscoveryMethod: {standard: {}}, applicationName: x}",
-                "known here: opcuaDiscoveryMethod, applicationNames, identityScope",
+                "known here: opcuaDiscoveryMethod, applicationNames, identityScope, only",
             ),
             ("opcuaDiscoveryMethod: {}", "names no method"),
             (

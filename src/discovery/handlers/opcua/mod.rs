@@ -32,7 +32,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 16;
@@ -124,7 +124,7 @@ impl OpcuaDiscovery {
         found: &watch::Sender<DeviceSet>,
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let names = self.details.names;
+        let (names, only) = (self.details.names, self.details.only);
         let named = std::mem::take(&mut self.details.urls);
         let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
             names.takes_whole(&application.name)
@@ -147,13 +147,19 @@ impl OpcuaDiscovery {
                 survey.hear(heard);
                 part.set(survey.bytes());
                 let problem = no_interface(announced.as_ref());
-                offer(devices(&survey.seen(), is_complete, problem), found);
+                offer(
+                    only.of(devices(&survey.seen(), is_complete, problem)),
+                    found,
+                );
             }
             is_complete |= is_settled;
             survey.end();
             part.set(survey.bytes());
             let problem = no_interface(announced.as_ref());
-            offer(devices(&survey.seen(), is_complete, problem), found);
+            offer(
+                only.of(devices(&survey.seen(), is_complete, problem)),
+                found,
+            );
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -177,6 +183,10 @@ async fn answer(turns: &Turns, ask: Ask) -> Heard {
     match ask {
         Ask::Server(url, questions) => {
             let answers = ask::ask(&url, &questions).await;
+            match &answers {
+                Ok(answers) => debug!("{url}: {} answers", answers.len()),
+                Err(why) => debug!("{url}: {why}"),
+            }
             Heard::Server(url, answers)
         }
         Ask::Lookup(host) => {

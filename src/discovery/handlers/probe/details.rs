@@ -3,6 +3,7 @@ use super::{
     super::{
         fields::{self, Fields, Handler, matcher, number, scalar, strings, switch, word},
         matcher::{Budget, Matcher},
+        only::Only,
     },
     networks::Range,
 };
@@ -16,7 +17,7 @@ const HANDLER: Handler = Handler {
     example: "hosts: [10.1.2.0/24]",
 };
 const KEYS: &str =
-    "hosts, port, ask, match, identity, identityScope, intervalSeconds, probesPerSecond";
+    "hosts, port, ask, match, identity, identityScope, intervalSeconds, probesPerSecond, only";
 const HTTP_KEYS: &str = "path, status, header, json";
 const WAYS: &str = "tcp, tls, http, https, modbus, snmp, redfish, rtsp";
 /// The most entries of `hosts`. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -46,6 +47,7 @@ pub(super) struct Details {
     pub(super) question: Option<Question>,
     pub(super) filters: BTreeMap<String, Matcher>,
     pub(super) identity: Identity,
+    pub(super) only: Only,
     pub(super) scope: Scope,
     pub(super) interval: Duration,
     pub(super) per_second: u64,
@@ -140,6 +142,7 @@ impl Details {
                 .map_err(|why| format!("{why} with this `ask`"))?,
             is_tls: way.is_tls,
             question: way.question,
+            only: Only::take(&mut fields)?,
             scope: fields::scope(fields.take("identityScope"))?,
             interval: Duration::from_secs(interval),
             per_second: number("probesPerSecond", rate, PER_SECOND, 1..=PER_SECOND_MAX)?,
@@ -157,7 +160,14 @@ impl Details {
                 .filter(move |address| !before(n, *address));
             new.map(Target::Address)
         });
-        addresses.chain(self.names.iter().cloned().map(Target::Name))
+        let all = addresses.chain(self.names.iter().cloned().map(Target::Name));
+        // Others need not be asked to know that they do not count.
+        all.filter(|target| self.identity != Identity::Address || self.only.takes(&self.id(target)))
+    }
+
+    /// Returns the identity of a host whose address is its identity.
+    pub(super) fn id(&self, target: &Target) -> String {
+        format!("{target}:{}", self.port)
     }
 
     /// Returns whether a host is named by itself, so that its absence is a problem.

@@ -209,18 +209,18 @@ impl Catalog {
         problems.extend(self.unnamed.clone());
         let left_out = self.leaves_out.contains(&true);
         problems.extend(left_out.then(|| LEFT_OUT.to_owned()));
-        DeviceSet {
+        self.details.only.of(DeviceSet {
             devices,
             complete: is_complete,
             left_out,
             problems,
             troubles: vec![],
-        }
+        })
     }
 
     fn id(&self, target: &Target, answer: &Answer) -> Option<String> {
         match self.details.identity {
-            Identity::Address => Some(format!("{target}:{}", self.details.port)),
+            Identity::Address => Some(self.details.id(target)),
             Identity::Mac => answer.mac.clone(),
             Identity::Fact(name) => answer.facts.get(name).map(str::to_owned),
         }

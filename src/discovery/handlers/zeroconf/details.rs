@@ -5,6 +5,7 @@ use super::{
     super::{
         fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
         matcher::{Budget, Matcher},
+        only::Only,
     },
     address::Address,
 };
@@ -21,7 +22,7 @@ const HANDLER: Handler = Handler {
 };
 /// The keys, without an old name.
 const KEYS: &str =
-    "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain";
+    "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain, only";
 /// The default interval of confirmations. A device that died without a goodbye disappears within 20 s, including the
 /// time for its answer.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,6 +50,7 @@ pub(super) struct Details {
     pub(super) steps: usize,
     pub(super) addresses: Addresses,
     pub(super) interfaces: Interfaces,
+    pub(super) only: Only,
     pub(super) scope: Scope,
     /// The interval at which each service is confirmed; `None` if only its TTL decides.
     pub(super) verify: Option<Duration>,
@@ -150,6 +152,7 @@ impl Details {
             txt,
             addresses: addresses(fields.take("addresses"))?,
             interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
+            only: Only::take(&mut fields)?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
             pin: switch("pin", fields.take("pin"))?,
