@@ -41,3 +41,30 @@ impl Only {
         set
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fields::Handler, *};
+    use crate::model::device::Device;
+
+    fn only(yaml: &str) -> Result<Only, String> {
+        let handler = Handler {
+            name: "test",
+            example: "a: b",
+        };
+        Only::take(&mut Fields::read(handler, yaml)?)
+    }
+
+    #[test]
+    fn all_devices_count_or_those_that_are_named() {
+        let set = || DeviceSet::complete(["a", "b", "c"].map(Device::new));
+        let count = |yaml: &str| only(yaml).unwrap().of(set()).devices.len();
+        assert_eq!(
+            (count(""), count("only: a"), count("only: [a, c, z]")),
+            (3, 1, 2)
+        );
+        assert!(only("").unwrap().takes("z") && !only("only: a").unwrap().takes("z"));
+        let refused = only("only: []").unwrap_err();
+        assert!(refused.contains("`only` is an empty list"), "{refused}");
+    }
+}

@@ -332,13 +332,16 @@ fn device(id: String, camera: &Found, facts: &Facts, mac: Option<&str>) -> Devic
     set("NAME", scope("name"));
     set("HARDWARE", scope("hardware"));
     set("LOCATION", scope("location"));
+    set("PROFILES", scope("Profile"));
     if let Some(information) = &facts.information {
         set("MANUFACTURER", Some(information.manufacturer.clone()));
         set("MODEL", Some(information.model.clone()));
         set("SERIAL_NUMBER", Some(information.serial.clone()));
     }
     for (number, stream) in facts.streams.iter().enumerate() {
-        set(&format!("STREAM_URI_{number}"), Some(stream.clone()));
+        set(&format!("STREAM_URI_{number}"), Some(stream.uri.clone()));
+        let profile = Some(stream.profile.clone());
+        set(&format!("STREAM_PROFILE_{number}"), profile);
     }
     device.connection = ["ONVIF_DEVICE_SERVICE_URL".to_owned()].into();
     device

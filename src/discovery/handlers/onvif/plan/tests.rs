@@ -276,3 +276,38 @@ fn a_camera_that_changes_is_asked_again_and_keeps_its_address() {
     let jobs = catalog.start(0, 11 * SECOND);
     assert_eq!(jobs[0].urls[0].host, "10.0.0.7");
 }
+
+#[test]
+fn a_camera_that_does_not_count_gets_no_credentials_as_far_as_its_identity_is_known_without() {
+    const MAC: &str = "00:11:22:33:44:55";
+    let camera = camera("a-1", "10.0.0.7");
+    let url = &candidates(&camera.xaddrs, &camera.sources, |_| true)[0];
+    for (yaml, mac, expected) in [
+        (
+            "{only: ['http://10.0.0.7/onvif/device_service-a-1']}",
+            None,
+            true,
+        ),
+        ("{identity: endpoint, only: a-1}", None, true),
+        ("{identity: endpoint, only: [b-2]}", None, false),
+        (
+            "{identity: mac, only: ['00:11:22:33:44:55']}",
+            Some(MAC),
+            true,
+        ),
+        (
+            "{identity: mac, only: ['00:11:22:33:44:66']}",
+            Some(MAC),
+            false,
+        ),
+        ("{identity: mac, only: ['00:11:22:33:44:55']}", None, false),
+        ("{identity: serial, only: [S2]}", None, true),
+    ] {
+        let details = Details::parse(yaml).unwrap();
+        assert_eq!(takes(&details, &camera, url, mac), expected, "{yaml}");
+    }
+    let cameras = [camera];
+    let ids_of = |yaml: &str| found(&mut catalog(yaml), &cameras, None).devices.len();
+    assert_eq!(ids_of("{identity: serial, only: [S2]}"), 0);
+    assert_eq!(ids_of("{identity: serial, only: [S1, S2]}"), 1);
+}
