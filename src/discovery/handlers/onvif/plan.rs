@@ -17,6 +17,9 @@ const ASKED_AT_ONCE_MAX: usize = 32;
 const SLOW_AT_ONCE_MAX: usize = 8;
 /// The time after which a camera is asked again.
 const REFRESH: Duration = Duration::from_mins(10);
+/// The shortest time between two conversations with cameras of which nothing new is known: each sends some 20 packets, and a node sends
+/// 2 in a second at most.
+const BETWEEN_REFRESHES: Duration = Duration::from_secs(30);
 /// The shortest time between two conversations with a camera.
 const BETWEEN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -45,6 +48,8 @@ struct Tracked {
     /// When to ask it next; `None` while it is asked.
     due: Option<Duration>,
     asked_at: Option<Duration>,
+    /// The generation of the camera that was asked last.
+    asked: Option<u64>,
     failures: u32,
     failure: Option<Failure>,
     facts: Option<(Facts, Option<String>)>,
@@ -55,6 +60,8 @@ pub(super) struct Catalog {
     details: Arc<Details>,
     /// The networks of this machine, and those that are probed.
     near: Vec<IpNet>,
+    /// When the next camera is asked of which nothing new is known.
+    next_refresh: Duration,
     cameras: BTreeMap<String, Tracked>,
     has_changed: bool,
 }
@@ -108,6 +115,7 @@ impl Catalog {
         Self {
             details,
             near: vec![],
+            next_refresh: Duration::ZERO,
             cameras: BTreeMap::new(),
             has_changed: true,
         }
@@ -140,6 +148,7 @@ impl Catalog {
                     camera: camera.clone(),
                     due: Some(now),
                     asked_at: None,
+                    asked: None,
                     failures: 0,
                     failure: None,
                     facts: None,
@@ -169,6 +178,10 @@ impl Catalog {
                     continue;
                 }
             }
+            let has_news = tracked.failures > 0 || tracked.asked != Some(tracked.camera.generation);
+            if !has_news && now < self.next_refresh {
+                continue;
+            }
             let is_near = |ip: IpAddr| {
                 let mut networks = self.near.iter();
                 networks.any(|net| net.contains(&ip) && net.addr() != ip)
@@ -187,6 +200,9 @@ impl Catalog {
             if let Some((facts, _)) = &tracked.facts {
                 urls.sort_by_key(|url| *url != facts.url);
             }
+            if !has_news {
+                self.next_refresh = now + BETWEEN_REFRESHES;
+            }
             tracked.due = None;
             jobs.push(Job { camera, urls });
         }
@@ -200,6 +216,7 @@ impl Catalog {
         };
         self.has_changed = true;
         tracked.asked_at = Some(now);
+        tracked.asked = Some(camera.generation);
         match outcome.result {
             Ok(facts) => {
                 tracked.failures = 0;
@@ -225,8 +242,9 @@ impl Catalog {
     /// Returns when a conversation is due.
     pub(super) fn wake(&self, now: Duration) -> Option<Duration> {
         let due = self.cameras.values().filter_map(|tracked| tracked.due);
-        // What is late waits for the end of another conversation.
-        due.filter(|due| *due > now).min()
+        // What is late waits for the end of another conversation, or for its turn.
+        let all = due.chain([self.next_refresh]);
+        all.filter(|due| *due > now).min()
     }
 
     /// Returns whether devices or problems may be others than at the last call.
@@ -259,6 +277,10 @@ impl Catalog {
                 problems.push(format!(
                     "camera {uuid} at {url} refuses the credentials: {REFUSED}"
                 ));
+            }
+            let mut failed = facts.failed.iter();
+            if let Some(failure) = failed.find(|failure| STREAMS.contains(&failure.call)) {
+                problems.push(problem(format!("camera {uuid}: {failure}: {NO_STREAMS}")));
             }
             if mac.is_none() && !self.details.mac_addresses.is_empty() {
                 hidden.push(uuid);
@@ -304,7 +326,10 @@ impl Catalog {
 }
 
 const UNREACHABLE: &str = "it answers to probes and is asked again; look whether its ONVIF service is on and whether this node reaches it";
-const REFUSED: &str = "correct username_<uuid> and password_<uuid>, or those of default, in discoveryProperties; it is asked again in 10 minutes";
+const REFUSED: &str = "correct username_<uuid> and password_<uuid>, or those of default, in discoveryProperties; it is asked again in 10 minutes or more";
+/// The calls that are made for `streams` alone.
+const STREAMS: [&str; 3] = ["GetCapabilities", "GetProfiles", "GetStreamUri"];
+const NO_STREAMS: &str = "some of its streams are not known; let its user read media profiles, or leave out `streams`; it is asked again in 10 minutes or more";
 const TWINS: &str = "set `identity` to another property";
 const NO_MAC: &str = "their MAC addresses are not known, because they are in no network of this node, and `macAddresses` selects; select \
                       them by `ipAddresses` or `uuids`";

@@ -311,3 +311,30 @@ fn a_camera_that_does_not_count_gets_no_credentials_as_far_as_its_identity_is_kn
     assert_eq!(ids_of("{identity: serial, only: [S2]}"), 0);
     assert_eq!(ids_of("{identity: serial, only: [S1, S2]}"), 1);
 }
+
+#[test]
+fn cameras_without_news_are_asked_again_one_after_the_other() {
+    let mut catalog = catalog("");
+    let cameras = ["a-1", "b-2", "c-3"].map(|uuid| camera(uuid, "10.0.0.7"));
+    found(&mut catalog, &cameras, None);
+    let mut now = SECOND + REFRESH;
+    let mut ask = |catalog: &mut Catalog, now| {
+        let jobs = catalog.start(0, now);
+        for job in &jobs {
+            catalog.finished(&job.camera, outcome(job, None), now);
+        }
+        jobs.len()
+    };
+    assert_eq!(ask(&mut catalog, now), 1);
+    assert_eq!(ask(&mut catalog, now + SECOND), 0);
+    assert_eq!(catalog.wake(now + SECOND), Some(now + BETWEEN_REFRESHES));
+    let mut newer = Found::clone(&cameras[2]);
+    newer.generation += 1;
+    catalog.set_cameras(
+        [&cameras[0], &cameras[1], &Arc::new(newer)].into_iter(),
+        now,
+    );
+    assert_eq!(ask(&mut catalog, now + SECOND), 1, "news do not wait");
+    now += BETWEEN_REFRESHES;
+    assert_eq!(ask(&mut catalog, now), 1);
+}
