@@ -186,16 +186,17 @@ impl ProbeDiscovery {
         };
         let own_rate = Arc::new(Rate::new(details.per_second));
         // A host that is silent once may be there: a device of which nothing is known yet has its three rounds at once.
+        let mut began = Instant::now();
         let mut silent = targets.clone();
         for _ in 0..ROUNDS {
             silent = self.ask(silent, &own_rate, &mut seen).await;
         }
         seen.is_complete = true;
         loop {
-            let began = Instant::now();
             seen.catalog.end_round();
             seen.publish();
             sleep_until(began + details.interval).await;
+            began = Instant::now();
             self.ask(targets.clone(), &own_rate, &mut seen).await;
         }
     }

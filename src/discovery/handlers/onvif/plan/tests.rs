@@ -318,7 +318,7 @@ fn cameras_without_news_are_asked_again_one_after_the_other() {
     let cameras = ["a-1", "b-2", "c-3"].map(|uuid| camera(uuid, "10.0.0.7"));
     found(&mut catalog, &cameras, None);
     let mut now = SECOND + REFRESH;
-    let mut ask = |catalog: &mut Catalog, now| {
+    let ask = |catalog: &mut Catalog, now| {
         let jobs = catalog.start(0, now);
         for job in &jobs {
             catalog.finished(&job.camera, outcome(job, None), now);
