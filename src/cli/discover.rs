@@ -44,6 +44,13 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             flags.handler
         );
     }
+    if !flags.mark.is_empty() {
+        // A handler that takes no marks says so before anything is looked for.
+        let handler = handler(&flags.handler, Allowed::all())?;
+        let details = input.details_of(&[""])?;
+        let prepared = handler.prepare_with(&details, &input.properties);
+        prepared.context("--mark")?;
+    }
     let discovery = discovery(&flags, &input)?;
     let naming = Naming {
         configuration: flags.named(&input).into(),

@@ -59,7 +59,7 @@ pub struct Flags {
     #[arg(short, long, value_enum, default_value = "table")]
     pub(super) output: Output,
     /// With `-o yaml`, print a Configuration that finds only the devices with these ids or names of Instances
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", conflicts_with = "endpoint")]
     pub(super) mark: Vec<String>,
     /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf,
     /// onvif, opcua, mqtt, probe)

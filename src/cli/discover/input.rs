@@ -90,20 +90,27 @@ impl Input {
         })
     }
 
-    /// Returns the Configuration, or a new one with this name, for only the devices with these ids.
-    pub(super) fn only(&self, handler: &str, name: &str, ids: &[&str]) -> anyhow::Result<Value> {
+    /// Returns the details for only the devices with these ids.
+    pub(super) fn details_of(&self, ids: &[&str]) -> anyhow::Result<String> {
         let details = yaml::bounded(&self.details, limits::DETAILS_BYTES_MAX)?;
         let mut details = match details {
             Value::Null => json!({}),
             details => details,
         };
-        details[ONLY] = json!(ids);
+        let keys = details.as_object_mut();
+        let keys = keys.context("discoveryDetails must be keys and values")?;
+        keys.insert(ONLY.to_owned(), json!(ids));
+        Ok(yaml::to_string(&details)?)
+    }
+
+    /// Returns the Configuration, or a new one with this name, for only the devices with these ids.
+    pub(super) fn only(&self, handler: &str, name: &str, ids: &[&str]) -> anyhow::Result<Value> {
         let new = || {
             let spec = json!({"discoveryHandler": {"name": handler}});
             json!({"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": name}, "spec": spec})
         };
         let mut configuration = self.configuration.clone().unwrap_or_else(new);
-        let details = yaml::to_string(&details)?;
+        let details = self.details_of(ids)?;
         configuration["spec"]["discoveryHandler"]["discoveryDetails"] = json!(details);
         Ok(configuration)
     }
