@@ -24,10 +24,6 @@ impl Only {
         Ok(Self(Some(ids.into_iter().collect())))
     }
 
-    pub(super) fn takes_all(&self) -> bool {
-        self.0.is_none()
-    }
-
     pub(super) fn takes(&self, id: &str) -> bool {
         let ids = self.0.as_ref();
         ids.is_none_or(|ids| ids.contains(id))

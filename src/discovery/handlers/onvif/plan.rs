@@ -73,14 +73,13 @@ pub(super) fn takes(details: &Details, camera: &Found, url: &Url, mac: Option<&s
         Some(mac) => details.mac_addresses.takes([mac]),
         None => details.mac_addresses.is_empty(),
     };
-    // The serial number is told to users only.
-    let takes_id = details.identity == Identity::Serial
-        || details.only.takes_all()
-        || id(details.identity, camera, url, mac).is_some_and(|id| details.only.takes(&id));
+    // Some identities are told to users only.
+    let id = id(details.identity, camera, url, mac);
+    let takes_id = id.is_none_or(|id| details.only.takes(&id));
     is_wanted(details, camera) && takes_url(details, url) && takes_mac && takes_id
 }
 
-/// Returns the identity of a camera, if that is not told by the camera itself.
+/// Returns the identity of a camera, unless it is the serial number.
 fn id(identity: Identity, camera: &Found, url: &Url, mac: Option<&str>) -> Option<String> {
     match identity {
         Identity::Url => Some(format!("{url}-{}", camera.uuid())),

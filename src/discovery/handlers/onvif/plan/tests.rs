@@ -300,7 +300,7 @@ fn a_camera_that_does_not_count_gets_no_credentials_as_far_as_its_identity_is_kn
             Some(MAC),
             false,
         ),
-        ("{identity: mac, only: ['00:11:22:33:44:55']}", None, false),
+        ("{identity: mac, only: ['00:11:22:33:44:55']}", None, true),
         ("{identity: serial, only: [S2]}", None, true),
     ] {
         let details = Details::parse(yaml).unwrap();
