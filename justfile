@@ -177,6 +177,7 @@ e2e-long seconds="1000": image
     MQTT_STACKS=yes tests/e2e/run mqtt:
     PROBE_STACKS=yes tests/e2e/run probe:
     SKEW_IMAGE=$({{ just_executable() }} old-image) tests/e2e/run skew:
+    ONVIF_STACKS=yes tests/e2e/run onvif:
     tests/e2e/soak {{ seconds }}
 
 # The suites that use the API or the kubelet, on each version of Kubernetes or on those named (building one takes 12 minutes, once)

@@ -14,6 +14,7 @@ use crate::{
         handlers::{self, Allowed},
     },
     model::device::{DeviceSet, HandlerTrouble, Scope},
+    yaml,
 };
 use anyhow::{Context as _, bail};
 use flags::Output;
@@ -28,6 +29,9 @@ use tokio::{net::unix::pipe, sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+    if !flags.mark.is_empty() && flags.output != Output::Yaml {
+        bail!("--mark chooses devices for a Configuration: add -o yaml");
+    }
     #[cfg(feature = "people")]
     if let Some(node) = &flags.node {
         return Box::pin(remote::run(&flags, node)).await;
@@ -40,32 +44,24 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             flags.handler
         );
     }
+    if !flags.mark.is_empty() {
+        // A handler that takes no marks says so before anything is looked for.
+        let handler = handler(&flags.handler, Allowed::all())?;
+        let details = input.details_of(&[""])?;
+        let prepared = handler.prepare_with(&details, &input.properties);
+        prepared.context("--mark")?;
+    }
     let discovery = discovery(&flags, &input)?;
-    let configuration = flags.configuration.or(input.name);
     let naming = Naming {
-        configuration: (configuration.unwrap_or_else(|| flags.handler.to_lowercase())).into(),
-        node: flags.node_name.into(),
-        template: input.template,
-        broker_properties: input.broker_properties,
+        configuration: flags.named(&input).into(),
+        node: flags.node_name.as_str().into(),
+        template: input.template.clone(),
+        broker_properties: input.broker_properties.clone(),
         scope: discovery.scope(),
     };
     let (found, devices) = watch::channel(DeviceSet::default());
     let shutdown = CancellationToken::new();
-    let report = Report::new(naming);
-    let shown = async {
-        match flags.output {
-            Output::Table => stream(report, devices, flags.look).await,
-            Output::Wide => stream(report.wide(), devices, flags.look).await,
-            Output::Json => {
-                let json = |list: &[Listed]| Ok(serde_json::to_string_pretty(list)? + "\n");
-                list(report, devices, flags.look, json).await
-            }
-            Output::Yaml => {
-                let yaml = |list: &[Listed]| Ok(serde_saphyr::to_string(&list)?);
-                list(report, devices, flags.look, yaml).await
-            }
-        }
-    };
+    let shown = shown(&flags, &input, Report::new(naming), devices);
     let show = async {
         let shown = tokio::select! {
             shown = shown => shown,
@@ -77,6 +73,31 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let (ended, shown) = tokio::join!(discovery.run(found, shutdown.clone()), show);
     ended.with_context(|| format!("handler {}", flags.handler))?;
     shown
+}
+
+/// Prints what is found, in the format that the user has chosen.
+async fn shown(
+    flags: &Flags,
+    input: &Input,
+    report: Report,
+    devices: watch::Receiver<DeviceSet>,
+) -> anyhow::Result<()> {
+    let text = |list: &[Listed]| match flags.output {
+        Output::Yaml if flags.mark.is_empty() => Ok(yaml::to_string(&list)?),
+        Output::Yaml => {
+            let ids = report::marked(list, &flags.mark)?;
+            let configuration = input.only(&flags.handler, &flags.named(input), &ids)?;
+            Ok(yaml::to_string(&configuration)?)
+        }
+        Output::Json | Output::Table | Output::Wide => {
+            Ok(serde_json::to_string_pretty(list)? + "\n")
+        }
+    };
+    match flags.output {
+        Output::Table => stream(report, devices, flags.look).await,
+        Output::Wide => stream(report.wide(), devices, flags.look).await,
+        Output::Json | Output::Yaml => list(report, devices, flags.look, text).await,
+    }
 }
 
 fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>> {

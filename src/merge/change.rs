@@ -131,10 +131,9 @@ impl Merge<'_> {
     ) -> usize {
         let of = instance.spec.configuration_key(&key.namespace);
         let configuration = self.surroundings.configuration(&of);
-        let Some(most) = configuration.and_then(|c| c.spec.max_nodes) else {
+        let Some(most) = configuration.and_then(|c| c.spec.most_nodes()) else {
             return usize::MAX;
         };
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let is_healthy = |node: &NodeName| reports.get(node).is_none_or(|v| v.is_healthy());
         let mut offering: Vec<NodeName> = nodes.iter().filter(|n| is_healthy(n)).cloned().collect();
         if offering.len() > most && instance.spec.shared {

@@ -55,8 +55,7 @@ impl Merge<'_> {
                 left_out.entry(of.clone()).or_insert(problem);
                 continue;
             }
-            let most = configuration.spec.max_nodes;
-            let most = most.and_then(|most| usize::try_from(most).ok());
+            let most = configuration.spec.most_nodes();
             let key = |name: &InstanceName| InstanceKey::new(&of.namespace, name);
             let properties = seen.values().find_map(|report| report.properties.as_ref());
             let own = match own_names.of_new(device, configuration, properties) {

@@ -4,6 +4,7 @@
 mod demo;
 mod onvif_handler;
 mod opcua_handler;
+mod secrets;
 #[path = "../support/mod.rs"]
 mod support;
 mod zeroconf_handler;

@@ -21,13 +21,14 @@ use tokio::{
 };
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
-const PASSWORD: &str = "hunter2";
+/// A text that is nowhere else.
+pub(crate) const PASSWORD: &str = "hunter2-Zq8";
 
 /// The requests that a camera has received, each with its operation and whether it had credentials.
 type Seen = Arc<Mutex<Vec<(String, bool)>>>;
 
 /// A camera at an address of `lo`. It ends with this value.
-struct Camera {
+pub(crate) struct Camera {
     uuid: &'static str,
     answers_from: Arc<UdpSocket>,
     seen: Seen,
@@ -58,7 +59,7 @@ fn listening() -> UdpSocket {
 
 impl Camera {
     /// `host` is the host that it says in its address, which may be wrong.
-    async fn start(uuid: &'static str, at: [u8; 4], host: &str) -> Self {
+    pub(crate) async fn start(uuid: &'static str, at: [u8; 4], host: &str) -> Self {
         let seen = Seen::default();
         let service = TcpListener::bind(SocketAddr::from((at, 0))).await.unwrap();
         let port = service.local_addr().unwrap().port();

@@ -43,6 +43,7 @@ pub struct Session {
     known: BTreeSet<Arc<str>>,
     subscriptions: usize,
     last_id: u16,
+    password: Option<String>,
 }
 
 struct Asked {
@@ -90,6 +91,7 @@ impl Session {
             known: BTreeSet::new(),
             subscriptions: 0,
             last_id: 0,
+            password: login.password.clone(),
         }
     }
 
@@ -238,10 +240,17 @@ impl Session {
                 let mut reader = Reader(body);
                 let code = Code(reader.byte().unwrap_or_default());
                 let properties = reader.properties()?;
-                Err(Reason::Refused(code, properties.reason))
+                Err(self.refused(code, properties.reason))
             }
             _ => Err(Reason::Unexpected("a packet that has no place there")),
         }
+    }
+
+    /// Returns the reason of the broker. A text that has our password is left out: it would be seen by others.
+    fn refused(&self, code: Code, text: String) -> Reason {
+        let password = self.password.as_deref().unwrap_or_default();
+        let has_it = !password.is_empty() && text.contains(password);
+        Reason::Refused(code, if has_it { String::new() } else { text })
     }
 
     fn connected(&mut self, body: &[u8]) -> Result<(), Reason> {
@@ -252,7 +261,7 @@ impl Session {
             reason,
         } = properties;
         if code != Code(0) {
-            return Err(Reason::Refused(code, reason));
+            return Err(self.refused(code, reason));
         }
         // Zero is no limit.
         let keep_alive = keep_alive.filter(|seconds| *seconds > 0);

@@ -163,7 +163,7 @@ fn value(element: &Element) -> String {
 }
 
 /// Returns a text on one line, with a bound.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

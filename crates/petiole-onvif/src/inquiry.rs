@@ -81,8 +81,8 @@ pub struct Facts {
     pub interfaces: Vec<Interface>,
     /// What its manufacturer says.
     pub information: Option<Information>,
-    /// The addresses of its streams.
-    pub streams: Vec<String>,
+    /// Its streams.
+    pub streams: Vec<Stream>,
     /// True if it refused the credentials.
     pub has_refused_credentials: bool,
     /// The calls that were answered with another error, or not at all.
@@ -92,6 +92,15 @@ pub struct Facts {
     /// The seconds by which the device's clock is ahead.
     ahead: i64,
     media: Option<Url>,
+}
+
+/// A stream of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// The token of its media profile.
+    pub profile: String,
+    /// Its address.
+    pub uri: String,
 }
 
 impl Facts {
@@ -363,7 +372,11 @@ fn take(facts: &mut Facts, call: &Call, root: &Element) -> Vec<Call> {
             let profiles = answers::profiles(root).into_iter();
             return profiles.map(Call::StreamUri).collect();
         }
-        Call::StreamUri(_) => facts.streams.extend(answers::stream(root)),
+        Call::StreamUri(token) => {
+            let profile = answers::plain(token);
+            let stream = answers::stream(root).map(|uri| Stream { profile, uri });
+            facts.streams.extend(stream);
+        }
     }
     vec![]
 }

@@ -34,7 +34,7 @@ mod url;
 mod xml;
 
 pub use answers::{Information, Interface};
-pub use inquiry::{Answer, Credentials, Facts, Failure, Inquiry, Request, Step, Wanted};
+pub use inquiry::{Answer, Credentials, Facts, Failure, Inquiry, Request, Step, Stream, Wanted};
 pub use message::{Endpoint, Kind, Message, Spelling};
 pub use prober::{Device, Family, Outgoing, Prober, Settings, To, Turn};
 pub use scopes::scope_values;

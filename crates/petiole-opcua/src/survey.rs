@@ -11,9 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const SERVERS_MAX: usize = 256;
 /// The most bytes of what all servers of a survey have said. Beyond it: an answer is not used, and that is said.
 const BYTES_MAX: usize = 1 << 20;
-/// The most bytes of what the servers of all surveys have said; each may have half of what the others leave. Beyond it: an
-/// answer is not used, and that is said.
-const ALL_BYTES_MAX: usize = 8 << 20;
 /// The failures in a row after which a server is gone: a packet may be lost.
 const FAILURES: u32 = 2;
 /// The rounds after which the name of a host is looked up again.
@@ -93,8 +90,8 @@ pub struct Survey {
     /// True if there are more servers than are asked: in the last round, and in this one.
     leaves_out: bool,
     leaves_out_now: bool,
-    /// The bytes of what the servers of other surveys have said.
-    pub other_bytes: usize,
+    /// The most bytes that the caller has for what the servers say.
+    pub free_bytes: usize,
     /// The addresses that were given: those of the caller, and those that were announced.
     sources: Vec<EndpointUrl>,
     asked: BTreeMap<EndpointUrl, Asked>,
@@ -117,7 +114,7 @@ impl Survey {
             round: 0,
             leaves_out: false,
             leaves_out_now: false,
-            other_bytes: 0,
+            free_bytes: BYTES_MAX,
             sources: vec![],
             asked: BTreeMap::new(),
             hosts: BTreeMap::new(),
@@ -220,8 +217,7 @@ impl Survey {
 
     /// Returns how many bytes they may say.
     fn most(&self) -> usize {
-        let share = ALL_BYTES_MAX.saturating_sub(self.other_bytes) / 2;
-        share.min(BYTES_MAX).max(self.bytes())
+        self.free_bytes.min(BYTES_MAX).max(self.bytes())
     }
 
     /// Ends the round: what nobody wanted in it is forgotten, and each name is looked up again after a minute.

@@ -1,4 +1,5 @@
 //! Defines the flags of `petiole discover`.
+use super::input::Input;
 #[cfg(feature = "people")]
 use crate::cli::connection::ConnectionFlags;
 use crate::{
@@ -26,6 +27,7 @@ Examples:
   petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
   petiole discover mqtt --details examples/mqtt-home-assistant.yaml --for 5s
   petiole discover probe --details examples/probe-modbus.yaml -o wide
+  petiole discover probe --details examples/probe-modbus.yaml -o yaml --mark 10.1.2.3:502
   petiole discover debugEcho --details examples/debug-echo.yaml -o json
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
@@ -56,8 +58,11 @@ pub struct Flags {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     pub(super) output: Output,
+    /// With `-o yaml`, print a Configuration that finds only the devices with these ids or names of Instances
+    #[arg(long, value_name = "DEVICE", conflicts_with = "endpoint")]
+    pub(super) mark: Vec<String>,
     /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf,
-    /// onvif, probe)
+    /// onvif, opcua, mqtt, probe)
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
@@ -81,10 +86,16 @@ impl Flags {
     pub(in crate::cli) fn log(&self) -> &'static str {
         match self.verbose {
             true => {
-                "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
+                "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::opcua=debug,petiole::discovery::handlers::mqtt=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
             }
             false => "warn,petiole::progress=debug",
         }
+    }
+
+    /// Returns the name of the Configuration.
+    pub(super) fn named(&self, input: &Input) -> String {
+        let name = self.configuration.as_ref().or(input.name.as_ref());
+        name.cloned().unwrap_or_else(|| self.handler.to_lowercase())
     }
 }
 

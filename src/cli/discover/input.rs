@@ -1,7 +1,11 @@
 //! Reads the argument of `--details`: bare `discoveryDetails`, or a manifest that contains a Configuration.
-use crate::{model::name_template::NameTemplate, yaml};
+use crate::{
+    discovery::handlers::ONLY,
+    model::{limits, name_template::NameTemplate},
+    yaml,
+};
 use anyhow::{Context as _, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::BufRead as _};
 
 /// The details, and the other values of the Configuration.
@@ -15,6 +19,8 @@ pub(super) struct Input {
     /// The names that the Configuration gives to Instances, and the properties that it adds.
     pub(super) template: Option<NameTemplate>,
     pub(super) broker_properties: BTreeMap<String, String>,
+    /// The whole Configuration, if it is one.
+    configuration: Option<Value>,
     /// The discovery ends when stdin ends.
     pub(super) is_attached: bool,
 }
@@ -56,6 +62,7 @@ impl Input {
                 name: None,
                 template: None,
                 broker_properties: BTreeMap::new(),
+                configuration: None,
                 is_attached,
             });
         };
@@ -94,8 +101,34 @@ impl Input {
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),
             name: owned(&configuration["metadata"]["name"]),
+            configuration: Some(configuration.clone()),
             is_attached,
         })
+    }
+
+    /// Returns the details for only the devices with these ids.
+    pub(super) fn details_of(&self, ids: &[&str]) -> anyhow::Result<String> {
+        let details = yaml::bounded(&self.details, limits::DETAILS_BYTES_MAX)?;
+        let mut details = match details {
+            Value::Null => json!({}),
+            details => details,
+        };
+        let keys = details.as_object_mut();
+        let keys = keys.context("discoveryDetails must be keys and values")?;
+        keys.insert(ONLY.to_owned(), json!(ids));
+        Ok(yaml::to_string(&details)?)
+    }
+
+    /// Returns the Configuration, or a new one with this name, for only the devices with these ids.
+    pub(super) fn only(&self, handler: &str, name: &str, ids: &[&str]) -> anyhow::Result<Value> {
+        let new = || {
+            let spec = json!({"discoveryHandler": {"name": handler}});
+            json!({"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": name}, "spec": spec})
+        };
+        let mut configuration = self.configuration.clone().unwrap_or_else(new);
+        let details = self.details_of(ids)?;
+        configuration["spec"]["discoveryHandler"]["discoveryDetails"] = json!(details);
+        Ok(configuration)
     }
 }
 
@@ -140,6 +173,7 @@ mod tests {
             name: Some("cams".into()),
             template: None,
             broker_properties: BTreeMap::new(),
+            configuration: yaml::from_multiple(manifest).unwrap().pop(),
             is_attached: false,
         };
         assert_eq!(Input::parse(manifest.into()).unwrap(), expected);
@@ -147,6 +181,30 @@ mod tests {
         let input = Input::parse(format!("{manifest}{names}")).unwrap();
         assert_eq!(input.template, Some("{SITE}-{PORT}".parse().unwrap()));
         assert_eq!(input.broker_properties["SITE"], "hall");
+    }
+
+    #[test]
+    fn a_configuration_for_marked_devices_is_the_given_one_or_new_and_finds_these_only() {
+        let manifest = "kind: Configuration\nmetadata: {name: cams}\nspec:\n  capacity: 3\n  discoveryHandler:\n    name: onvif\n    discoveryDetails: |-\n      streams: true\n";
+        for (text, name) in [
+            (manifest, "cams"),
+            ("streams: true", "onvif"),
+            ("", "onvif"),
+        ] {
+            let input = Input::parse(text.into()).unwrap();
+            let printed = input.only("onvif", "onvif", &["a", "b"]).unwrap();
+            let printed = yaml::to_string(&printed).unwrap();
+            let again = Input::parse(printed.clone()).unwrap();
+            assert_eq!(again.name.as_deref(), Some(name), "{printed}");
+            let details = yaml::bounded(&again.details, 1000).unwrap();
+            assert_eq!(details[ONLY], json!(["a", "b"]), "{printed}");
+            assert_eq!(details["streams"] == true, !text.is_empty(), "{printed}");
+            assert_eq!(
+                printed.contains("capacity: 3"),
+                text == manifest,
+                "{printed}"
+            );
+        }
     }
 
     #[test]

@@ -97,6 +97,7 @@ fn arguments(flags: &Flags, node: &str) -> Vec<String> {
             .iter()
             .map(|name| format!("--configuration={name}")),
     );
+    arguments.extend(flags.mark.iter().map(|mark| format!("--mark={mark}")));
     arguments.extend(flags.verbose.then(|| "--verbose".to_owned()));
     arguments
 }

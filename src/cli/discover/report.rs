@@ -6,6 +6,7 @@ use crate::model::{
     printable::printable,
     typed_names::{ConfigurationName, NodeName},
 };
+use anyhow::Context as _;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -143,6 +144,18 @@ fn line([change, instance]: [&str; 2], device: &Device, properties: &[String]) -
     row([change, instance, &reach, device.id.as_str()], properties)
 }
 
+/// Returns the ids of the devices that are marked by their id, or by the name of their Instance.
+pub(super) fn marked<'a>(list: &[Listed<'a>], marks: &[String]) -> anyhow::Result<Vec<&'a str>> {
+    let id = |mark: &String| {
+        let mut all = list.iter();
+        let found = all.find(|listed| listed.id == mark || *listed.instance == **mark);
+        found.map(|listed| listed.id).with_context(|| {
+            format!("no device that was found has the id or the Instance {mark}: `-o table` shows those that were found")
+        })
+    };
+    marks.iter().map(id).collect()
+}
+
 fn row([change, instance, reach, device]: [&str; 4], properties: &[impl AsRef<str>]) -> String {
     let (reach, device) = (printable(reach), printable(device));
     let mut row =
@@ -193,6 +206,19 @@ mod tests {
             [("gone", "1", "a"), ("changed", "2", "b"), ("new", "1", "d")]
         );
         assert_eq!(report.changes(&then), "");
+    }
+
+    #[test]
+    fn a_device_is_marked_by_its_id_or_its_instance_and_another_mark_is_named() {
+        let report = report(Scope::Shared);
+        let set = DeviceSet::complete([device("a", "1"), device("b", "1"), device("c", "1")]);
+        let list = report.list(&set);
+        let marks = |marks: &[&str]| {
+            let marks: Vec<String> = marks.iter().map(|m| (*m).to_owned()).collect();
+            marked(&list, &marks).map_err(|e| e.to_string())
+        };
+        assert_eq!(marks(&[&list[2].instance, "a"]).unwrap(), ["c", "a"]);
+        assert!(marks(&["a", "d"]).unwrap_err().contains("Instance d:"));
     }
 
     #[test]

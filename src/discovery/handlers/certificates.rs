@@ -1,9 +1,18 @@
 //! Reads certificates in PEM from `discoveryProperties`. Pure. No message has a value: it may be of a Secret.
 use crate::discovery::DetailsError;
+use std::sync::Arc;
 use tokio_rustls::rustls::{
-    RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,
+    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
+
+/// Begins settings of TLS.
+pub(super) fn tls() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    builder.expect("the provider has all of them")
+}
 
 /// Returns the certificate authorities of a property.
 pub(super) fn roots(name: &str, pem: &str) -> Result<RootCertStore, DetailsError> {

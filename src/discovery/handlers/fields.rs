@@ -8,6 +8,7 @@ use crate::{
 };
 use petiole_mdns::Interfaces;
 use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
 
 /// The texts about a handler in messages.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +134,50 @@ pub(super) fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, S
     }
 }
 
-/// Reads the network interfaces on which services are found by multicast DNS.
+/// Reads a number. Without a value it is `usual`.
+pub(super) fn number(
+    path: &str,
+    value: Option<Value>,
+    usual: u64,
+    range: RangeInclusive<u64>,
+) -> Result<u64, String> {
+    let Some(value) = value else {
+        return Ok(usual);
+    };
+    let number = value.as_u64().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = range.into_inner();
+        format!("`{path}: {value}` must be {least} to {most}")
+    })
+}
+
+/// Reads a switch. Without a value it is off.
+pub(super) fn switch(path: &str, value: Option<Value>) -> Result<bool, String> {
+    match value {
+        None => Ok(false),
+        Some(Value::Bool(is_on)) => Ok(is_on),
+        Some(other) => Err(format!("`{path}: {other}` must be true or false")),
+    }
+}
+
+/// Reads one of several words. Without a value it is the first one.
+pub(super) fn word<T: Copy>(
+    path: &str,
+    value: Option<Value>,
+    known: &[(&str, T)],
+) -> Result<T, String> {
+    let Some(value) = value else {
+        return Ok(known[0].1);
+    };
+    let found = known.iter().find(|(word, _)| value == *word);
+    found.map(|(_, it)| *it).ok_or_else(|| {
+        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        let words = words.join(", ");
+        format!("`{path}: {value}` must be one of {words}")
+    })
+}
+
+/// Reads the network interfaces to use.
 pub(super) fn interfaces(handler: Handler, value: Option<Value>) -> Result<Interfaces, String> {
     let Some(value) = value else {
         return Ok(Interfaces::default());

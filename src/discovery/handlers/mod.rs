@@ -3,17 +3,23 @@ pub mod cdi;
 mod certificates;
 pub mod debug_echo;
 mod fields;
+mod filter;
 mod matcher;
 pub mod mqtt;
+mod neighbour_table;
 mod neighbours;
+mod only;
 pub mod onvif;
 pub mod opcua;
 pub mod paths;
 pub mod probe;
+mod problems;
 mod publish;
 mod tcp;
 pub mod udev;
 pub mod zeroconf;
+
+pub use only::KEY as ONLY;
 
 use super::{DiscoveryHandler, external::HostPaths};
 use std::path::PathBuf;
@@ -72,7 +78,7 @@ pub fn builtin_with(allowed: Allowed) -> Vec<Box<dyn DiscoveryHandler>> {
         Box::new(cdi::Cdi::new(cdi::FOLDERS, allowed.kinds)),
         Box::new(udev::Udev::new(udev::ROOT, allowed.subsystems)),
         Box::new(paths::Paths::new(allowed.dev, allowed.paths)),
-        Box::new(onvif::Onvif),
+        Box::new(onvif::Onvif::default()),
         Box::new(mqtt::Mqtt::default()),
         Box::new(probe::Probe::new(allowed.networks)),
         Box::new(debug_echo::DebugEcho::new(debug_echo::AVAILABILITY_FILE)),

@@ -1,21 +1,16 @@
-//! Reads the node's table of neighbours, which knows the MAC addresses of its networks. Pure.
-use std::net::IpAddr;
+//! Reads the texts of MAC addresses, and of the node's table of neighbours, which has those of its networks. Pure.
+use std::{collections::BTreeMap, net::IpAddr};
 
-/// The file of the kernel with the table.
-pub(super) const FILE: &str = "/proc/net/arp";
-/// The most bytes of the table that are read. Beyond it: no MAC address is known from it.
-pub(super) const FILE_MAX: u64 = 1 << 20;
-
-/// Returns the MAC address of a neighbour.
-pub(super) fn mac(table: &str, address: IpAddr) -> Option<String> {
-    let mut lines = table.lines().skip(1).map(|line| line.split_whitespace());
-    lines.find_map(|mut words| {
+/// Returns the MAC addresses of all neighbours in the table.
+pub(super) fn macs(table: &str) -> BTreeMap<IpAddr, String> {
+    let lines = table.lines().skip(1).map(|line| line.split_whitespace());
+    let known = lines.filter_map(|mut words| {
         let [ip, _kind, flags, mac] = [words.next()?, words.next()?, words.next()?, words.next()?];
-        let is_it = ip.parse() == Ok(address);
         // An entry whose address is not known has no flags.
         let is_known = flags != "0x0" && mac != "00:00:00:00:00:00";
-        (is_it && is_known).then(|| normalized_mac(mac))
-    })
+        is_known.then_some((ip.parse().ok()?, normalized_mac(mac)))
+    });
+    known.collect()
 }
 
 /// Returns a MAC address as `00:11:22:aa:bb:cc`.
@@ -39,10 +34,8 @@ mod tests {
                      10.0.0.7         0x1         0x2         00:11:22:AA:bb:cc     *        eth0\n\
                      10.0.0.8         0x1         0x0         00:00:00:00:00:00     *        eth0\n\
                      nonsense\n";
-        let of = |ip: &str| mac(table, ip.parse().unwrap());
-        assert_eq!(of("10.0.0.7").as_deref(), Some("00:11:22:aa:bb:cc"));
-        assert_eq!(of("10.0.0.8"), None);
-        assert_eq!(of("10.0.0.9"), None);
-        assert_eq!(mac("", "10.0.0.7".parse().unwrap()), None);
+        let expected = ("10.0.0.7".parse().unwrap(), "00:11:22:aa:bb:cc".to_owned());
+        assert_eq!(macs(table), BTreeMap::from([expected]));
+        assert!(macs("").is_empty());
     }
 }

@@ -3,6 +3,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, lookup_host},
+    time::{Instant, timeout_at},
 };
 
 /// A connection with TLS, or without.
@@ -10,32 +11,52 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The step that comes before a connection is there.
+/// The time that a server has for several steps together.
 #[derive(Clone, Copy)]
-pub(super) enum Opening {
-    LookUp,
-    Connect,
+pub(super) struct Within {
+    limit: Duration,
+    end: Instant,
 }
 
-impl Opening {
-    /// Returns the failure of one that has taken too long.
-    pub(super) fn late(self, limit: Duration) -> String {
-        let seconds = limit.as_secs();
-        match self {
-            Self::LookUp => format!(
-                "its name was not looked up within {seconds} s: look at the nodes' DNS, or name the address instead"
-            ),
-            Self::Connect => format!(
-                "no connection within {seconds} s: is the host up, and does its network let this node through?"
-            ),
-        }
+impl Within {
+    pub(super) fn new(limit: Duration) -> Self {
+        let end = Instant::now() + limit;
+        Self { limit, end }
+    }
+
+    /// Waits for the end of `work`. The error is the number of seconds that it had.
+    pub(super) async fn all<T>(self, work: impl Future<Output = T>) -> Result<T, u64> {
+        let done = timeout_at(self.end, work).await;
+        done.map_err(|_late| self.limit.as_secs())
+    }
+
+    /// Does a step. `late` says what to look at if there is no time left.
+    pub(super) async fn step<T>(
+        self,
+        step: impl Future<Output = Result<T, String>>,
+        late: impl FnOnce(u64) -> String,
+    ) -> Result<T, String> {
+        let done = self.all(step).await;
+        done.unwrap_or_else(|seconds| Err(late(seconds)))
     }
 }
 
 /// Returns the addresses of a host.
-pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = lookup_host((host, port)).await;
-    Ok(found.map_err(|e| unknown(host, &e))?.collect())
+pub(super) async fn look_up(
+    host: &str,
+    port: u16,
+    within: Within,
+) -> Result<Vec<SocketAddr>, String> {
+    let found = async {
+        let found = lookup_host((host, port)).await;
+        Ok(found.map_err(|e| unknown(host, &e))?.collect())
+    };
+    let late = |seconds| {
+        format!(
+            "its name was not looked up within {seconds} s: look at the nodes' DNS, or name the address instead"
+        )
+    };
+    within.step(found, late).await
 }
 
 fn unknown(host: &str, e: &io::Error) -> String {
@@ -45,10 +66,22 @@ fn unknown(host: &str, e: &io::Error) -> String {
 }
 
 /// Connects to one of the addresses of a server, which is called `what`.
-pub(super) async fn connect(addresses: &[SocketAddr], what: &str) -> Result<TcpStream, String> {
-    let connected = TcpStream::connect(addresses).await;
-    connected.map_err(|e| {
-        let port = addresses.first().map_or(0, SocketAddr::port);
-        format!("no connection ({e}): is the {what} running, and does its network let this node through to port {port}?")
-    })
+pub(super) async fn connect(
+    addresses: &[SocketAddr],
+    what: &str,
+    within: Within,
+) -> Result<TcpStream, String> {
+    let connected = async {
+        let connected = TcpStream::connect(addresses).await;
+        connected.map_err(|e| {
+            let port = addresses.first().map_or(0, SocketAddr::port);
+            format!("no connection ({e}): is the {what} running, and does its network let this node through to port {port}?")
+        })
+    };
+    let late = |seconds| {
+        format!(
+            "no connection within {seconds} s: is the host up, and does its network let this node through?"
+        )
+    };
+    within.step(connected, late).await
 }

@@ -119,6 +119,19 @@ def discover(broker, devices, more="", properties=None):
     return process
 
 
+def marked(broker, devices, mark):
+    """The devices that a Configuration finds which `--mark` has printed."""
+    path = f"{WORK}/marked-{time.monotonic_ns()}.yaml"
+    look = [PETIOLE, "discover", "mqtt", "--details", path, "-o"]
+    with open(path, "w") as file:
+        file.write(f"broker: {broker}\ndevices: {devices}\n")
+    printed = subprocess.run([*look, "yaml", "--mark", mark], capture_output=True, text=True)
+    with open(path, "w") as file:
+        file.write(printed.stdout)
+    done = subprocess.run([*look, "json"], capture_output=True, text=True)
+    return [device["id"] for device in json.loads(done.stdout or "[]")], printed
+
+
 def milliseconds(begin, at):
     return f"{(at - begin) * 1000:.0f} ms" if at else "not"
 
@@ -134,6 +147,10 @@ def kinds(name, broker, port, version):
     with discover(url, topics, version) as listening, Process(HOME_ASSISTANT, f"{HERE}/publish_topic.py", str(port)) as lamp:
         found = listening.line("^new .*lamp.*MQTT_NAME=lamp", 15)
         check(f"{name}: a topic is a device", found, listening.text() + lamp.text())
+        publish(port, [("zigbee2mqtt/door/availability", b"online")])
+        mark = "zigbee2mqtt/lamp/availability"
+        found, printed = marked(url, topics, mark)
+        check(f"{name}: a printed Configuration finds the marked device alone", found == [mark], printed)
         time.sleep(CALM)
         begin = time.monotonic()
         lamp.kill()
@@ -235,7 +252,9 @@ def all_are_found(name, port, devices, count):
         time.sleep(2)
         most = memory(listening, "VmHWM")
         numbers = f"{seen} in {last - begin:.1f} s, {most} MB at most, {base} MB without any device"
-        check(f"{name}: {count} retained devices: {numbers}", seen == count and last - begin < 5 and most - base <= 30, listening.text()[-400:])
+        # An optimised program takes 26 MB and may take 30, another one some more.
+        limit = 34 if "/debug/" in PETIOLE else 30
+        check(f"{name}: {count} retained devices: {numbers}", seen == count and last - begin < 5 and most - base <= limit, listening.text()[-400:])
 
 
 def memory(process, what):

@@ -129,9 +129,9 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
 
-    /// The most nodes that offer one shared device; without it, all that see it do. Which ones is the same for all that
-    /// look: when one of them does not see the device any more, the next one steps in. With 1, no two Pods on two nodes
-    /// ever race for a device with one slot.
+    /// The most nodes that offer one shared device; without it, 16 for `onvif`, `opcua`, `mqtt` and `probe`, and all that see
+    /// it for other handlers. Which ones is the same for all that look: when one of them does not see the device any more, the
+    /// next one steps in. With 1, no two Pods on two nodes ever race for a device with one slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = limits::NODES_MAX))]
     pub max_nodes: Option<i64>,
@@ -324,7 +324,20 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Handlers whose devices are reached through networks, so that every node of a large cluster may see all of them.
+const ROUTED: [&str; 4] = ["onvif", "opcua", "mqtt", "probe"];
+/// The most nodes that offer one shared device of these, where `maxNodes` says nothing: enough to survive drains, and an
+/// Instance does not name a thousand nodes.
+const ROUTED_NODES: usize = 16;
+
 impl ConfigurationSpec {
+    /// Returns the most nodes that offer one shared device; `None` if all that see it do.
+    pub fn most_nodes(&self) -> Option<usize> {
+        let said = self.max_nodes.and_then(|most| most.try_into().ok());
+        let is_routed = ROUTED.contains(&self.discovery_handler.name.as_str());
+        said.or(is_routed.then_some(ROUTED_NODES))
+    }
+
     /// Returns the configured name of the resource that gives any of the devices. A text that is no name of a resource
     /// counts as none.
     pub fn resource(&self) -> Option<ResourceName> {

@@ -211,6 +211,26 @@ fn section_3_14_a_farewell_of_the_broker_has_its_reason() {
     );
 }
 
+#[test]
+fn words_of_a_broker_that_have_the_password_are_in_no_failure() {
+    for (text, shown) in [
+        (
+            "later",
+            "the broker ended the session: session taken over (\"later\")",
+        ),
+        (
+            "not with p",
+            "the broker ended the session: session taken over",
+        ),
+    ] {
+        let length = text.len() as u8;
+        let head = [0xe0, 5 + length, 0x8e, 3 + length, 0x1f, 0, length];
+        let farewell = [&head, text.as_bytes()].concat();
+        let failure = heard(&mut connected(Protocol::V5), &farewell).unwrap_err();
+        assert_eq!(failure.to_string(), shown);
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic_and_the_same_bytes_say_the_same(

@@ -205,7 +205,11 @@ fn streams_are_asked_for_at_the_host_that_was_found() {
     let mut camera = Camera::new("digest");
     let facts = begin(&mut camera, Wanted { streams: true }).unwrap();
     let facts = again(&mut camera, facts);
-    assert_eq!(facts.streams, ["rtsp://10.0.0.7/1", "rtsp://10.0.0.7/1"]);
+    let stream = |profile: &str| Stream {
+        profile: profile.to_owned(),
+        uri: "rtsp://10.0.0.7/1".to_owned(),
+    };
+    assert_eq!(facts.streams, ["p1", "p2"].map(stream));
     assert!(facts.failed.is_empty(), "{:?}", facts.failed);
 }
 

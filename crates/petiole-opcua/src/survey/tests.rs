@@ -292,7 +292,7 @@ fn a_server_that_names_very_many_is_bounded_in_questions_devices_and_bytes() {
     assert_eq!((survey.bytes(), ids(&survey).len()), (0, 0));
     let problems = survey.seen().problems;
     assert!(problems[0].contains("1024 KiB at most"), "{problems:?}");
-    survey.other_bytes = ALL_BYTES_MAX;
+    survey.free_bytes = 0;
     round(&mut survey, &lds_and_server(), &[]);
     assert_eq!(ids(&survey), [""; 0], "others leave nothing");
 }

@@ -109,8 +109,7 @@ impl<'a> Planner<'a> {
         let Some(until) = until.filter(|until| *until > self.input.now) else {
             return true;
         };
-        let most = configuration.spec.max_nodes.map(usize::try_from);
-        let most = most.and_then(Result::ok).unwrap_or(usize::MAX);
+        let most = configuration.spec.most_nodes().unwrap_or(usize::MAX);
         let capacity = usize::try_from(instance.spec.capacity).unwrap_or(0);
         if !instance.spec.shared || places >= most {
             return true;

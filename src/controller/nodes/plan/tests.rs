@@ -1,6 +1,7 @@
 mod local;
 mod lost;
 mod merge;
+mod most_nodes;
 mod named;
 mod parts;
 mod properties;

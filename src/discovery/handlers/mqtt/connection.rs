@@ -1,60 +1,34 @@
 //! Opens a connection to a broker, within a time limit. A failure names the step, and what to look at.
 use super::{
-    super::tcp::{self, Opening, Stream},
+    super::tcp::{self, Stream, Within},
     credentials::Credentials,
     details::Broker,
 };
 use petiole_mqtt::limits::ANSWER_WITHIN;
 use std::net::{IpAddr, SocketAddr};
-use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
-
-#[derive(Clone, Copy)]
-enum Doing {
-    Open(Opening),
-    Tls,
-}
 
 /// Connects. The error is about the broker, which the caller names.
 pub(super) async fn connect(
     broker: &Broker,
     credentials: &Credentials,
 ) -> Result<Box<dyn Stream>, String> {
-    let mut doing = Doing::Open(Opening::LookUp);
-    let opened = timeout(ANSWER_WITHIN, open(broker, credentials, &mut doing)).await;
-    opened.unwrap_or_else(|_late| {
-        Err(match doing {
-            Doing::Open(opening) => opening.late(ANSWER_WITHIN),
-            Doing::Tls => format!(
-                "TLS was not agreed on within {} s: is it the port for TLS?",
-                ANSWER_WITHIN.as_secs()
-            ),
-        })
-    })
-}
-
-async fn open(
-    broker: &Broker,
-    credentials: &Credentials,
-    doing: &mut Doing,
-) -> Result<Box<dyn Stream>, String> {
     let Broker { is_tls, host, port } = broker;
-    let mut addresses = tcp::look_up(host, *port).await?;
+    let within = Within::new(ANSWER_WITHIN);
+    let mut addresses = tcp::look_up(host, *port, within).await?;
     addresses.retain(may_be_a_broker);
     if addresses.is_empty() {
         return Err(format!(
             "{host} has link-local addresses only (169.254.0.0/16, fe80::/10), where clouds have their metadata: name another address"
         ));
     }
-    *doing = Doing::Open(Opening::Connect);
-    let socket = tcp::connect(&addresses, "broker").await?;
+    let socket = tcp::connect(&addresses, "broker", within).await?;
     // What we send is small, and the broker waits for it.
     let set = socket.set_nodelay(true);
     set.map_err(|e| format!("the connection broke ({e}): look at the log of the broker"))?;
     if !is_tls {
         return Ok(Box::new(socket));
     }
-    *doing = Doing::Tls;
     let Some(config) = credentials.tls.clone() else {
         return Err(
             "mqtts:// needs the certificate authority of the broker: name it as the discoveryProperty ca".to_owned(),
@@ -63,11 +37,15 @@ async fn open(
     let name = ServerName::try_from(host.clone());
     let name =
         name.map_err(|_| format!("{host} cannot be in a certificate: name the host otherwise"))?;
-    let socket = TlsConnector::from(config).connect(name, socket).await;
-    let socket = socket.map_err(|e| {
-        format!("TLS was not agreed on ({e}): is it the port for TLS, and did the authority in ca sign a certificate for {host}?")
-    })?;
-    Ok(Box::new(socket))
+    let agreed = async {
+        let agreed = TlsConnector::from(config).connect(name, socket).await;
+        agreed.map_err(|e| {
+            format!("TLS was not agreed on ({e}): is it the port for TLS, and did the authority in ca sign a certificate for {host}?")
+        })
+    };
+    let late =
+        |seconds| format!("TLS was not agreed on within {seconds} s: is it the port for TLS?");
+    Ok(Box::new(within.step(agreed, late).await?))
 }
 
 fn may_be_a_broker(address: &SocketAddr) -> bool {

@@ -1,10 +1,9 @@
 //! Reads who we are for a broker from `discoveryProperties`. Pure. No message has a value: it may be of a Secret.
-use super::super::certificates::{certificates, roots, unfit};
+use super::super::certificates::{self, certificates, roots, unfit};
 use crate::{discovery::DetailsError, model::hidden::Hidden};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio_rustls::rustls::{
     ClientConfig,
-    crypto::ring,
     pki_types::{PrivateKeyDer, pem::PemObject as _},
 };
 
@@ -83,11 +82,7 @@ struct Own<'a> {
 }
 
 fn tls(ca: &str, own: Option<&Own<'_>>) -> Result<ClientConfig, DetailsError> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder
-        .with_safe_default_protocol_versions()
-        .expect("the provider has all of them")
-        .with_root_certificates(roots("ca", ca)?);
+    let builder = certificates::tls().with_root_certificates(roots("ca", ca)?);
     let Some(Own { certificate, key }) = own else {
         return Ok(builder.with_no_client_auth());
     };

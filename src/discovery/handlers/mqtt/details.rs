@@ -1,5 +1,8 @@
 //! Parses `discoveryDetails` of the mqtt handler: from YAML to checked [`Details`]. Pure.
-use super::super::fields::{self, Fields, Handler, scalar};
+use super::super::{
+    fields::{self, Fields, Handler, scalar},
+    only::Only,
+};
 use crate::{discovery::DetailsError, model::device::Scope};
 use petiole_mqtt::{Pattern, Protocol, Rule, Topics, is_topic, limits::STATE_MAX};
 use serde_json::Value;
@@ -20,6 +23,7 @@ pub(super) struct Details {
     /// The version of the protocol. Without it, 5 and then 3.1.1.
     pub(super) protocol: Option<Protocol>,
     pub(super) rule: Rule,
+    pub(super) only: Only,
     pub(super) scope: Scope,
 }
 
@@ -49,7 +53,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        const KEYS: &str = "broker, protocol, devices, identityScope";
+        const KEYS: &str = "broker, protocol, devices, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let broker = fields.take("broker");
         let broker = broker.ok_or_else(|| format!("`broker` is missing: `{}`", HANDLER.example))?;
@@ -65,6 +69,7 @@ impl Details {
             broker: self::broker(&scalar("broker", &broker)?)?,
             protocol,
             rule: rule(fields.take("devices"))?,
+            only: Only::take(&mut fields)?,
             scope: fields::scope(fields.take("identityScope"))?,
         })
     }
@@ -256,7 +261,7 @@ mod tests {
             ),
             (
                 "{broker: mqtt://b, device: {}}",
-                "known here: broker, protocol, devices, identityScope",
+                "known here: broker, protocol, devices, identityScope, only",
             ),
             (
                 "{broker: mqtt://b, protocol: 4, devices: {sparkplug: {}}}",

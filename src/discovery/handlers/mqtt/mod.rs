@@ -12,13 +12,13 @@ use super::{
         DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads,
         part::{Bytes, Part},
     },
+    problems::problem,
     publish::publish,
 };
 use crate::{
     backoff::Backoff,
     model::{
         device::{DeviceSet, Scope},
-        limits::cut,
         typed_names::ConfigurationKey,
     },
 };
@@ -27,7 +27,7 @@ use details::Details;
 use futures::future::BoxFuture;
 use petiole_mqtt::{Login, Protocol};
 use std::{collections::BTreeMap, time::Duration};
-use talk::{ALL_BYTES_MAX, PROBLEM_MAX, Talk};
+use talk::{ALL_BYTES_MAX, Talk};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -141,7 +141,7 @@ impl MqttDiscovery {
                 backoff.reset();
             }
             let why = format!("{}: {}", self.details.broker, ended.why);
-            let problems = vec![cut(why, PROBLEM_MAX)];
+            let problems = vec![problem(why)];
             publish(
                 DeviceSet {
                     problems,

@@ -1,14 +1,11 @@
 //! Holds one session with a broker, and publishes the devices that it hears of.
 use super::{
-    super::{super::part::Part, publish::publish, tcp::Stream},
+    super::{super::part::Part, problems::problem, publish::publish, tcp::Stream},
     connection,
     credentials::Credentials,
     details::Details,
 };
-use crate::model::{
-    device::{Device, DeviceId, DeviceSet},
-    limits::cut,
-};
+use crate::model::device::{Device, DeviceId, DeviceSet};
 use petiole_mqtt::{
     Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
@@ -23,8 +20,6 @@ use tokio::{
 /// The most bytes of what is kept of the messages of all Configurations; a namespace, and in it a Configuration, may have half of what
 /// the others leave. Beyond it: devices that come later are left out (`DiscoveryIncomplete`).
 pub(super) const ALL_BYTES_MAX: usize = 16 << 20;
-/// The longest text about a broker in a problem, in bytes. Beyond it: the end is cut off.
-pub(super) const PROBLEM_MAX: usize = 500;
 const READ_BYTES: usize = 64 << 10;
 /// The pause after bytes were read. It bounds the work that others cause.
 const AFTER_READ: Duration = Duration::from_millis(1);
@@ -159,7 +154,10 @@ impl<'a> Talk<'a> {
         self.directory.limit_to(self.part.most());
         let mut topics = vec![];
         session.receive(bytes, |event| match event {
-            Event::Message { topic, payload } => topics.extend(self.directory.hear(topic, payload)),
+            Event::Message { topic, payload } => {
+                tracing::debug!("{topic}: {} bytes", payload.len());
+                topics.extend(self.directory.hear(topic, payload));
+            }
             Event::Skipped => {
                 self.skipped += 1;
                 self.has_news |= self.skipped.is_power_of_two();
@@ -184,7 +182,8 @@ impl<'a> Talk<'a> {
     fn update(&mut self) {
         let broker = self.details.broker.to_string();
         for id in self.directory.take_changes() {
-            match self.directory.device(&id) {
+            let found = self.directory.device(&id);
+            match found.filter(|_| self.details.only.takes(&id)) {
                 Some(found) => {
                     let device = device(&id, &found, &broker);
                     self.devices.insert(device.id.clone(), Arc::new(device));
@@ -219,7 +218,7 @@ impl<'a> Talk<'a> {
             complete: is_complete,
             left_out,
             problems: problems
-                .map(|problem| cut(format!("{broker}: {problem}"), PROBLEM_MAX))
+                .map(|why| problem(format!("{broker}: {why}")))
                 .collect(),
             troubles: vec![],
         }

@@ -1,16 +1,16 @@
 //! Asks one camera by HTTP. A conversation has 5 s, and no answer leads to another host.
 use super::{
-    super::neighbours,
+    super::neighbour_table::NeighbourTable,
     credentials::Store,
     details::Details,
     plan::{self, Job, Outcome},
 };
-use crate::files;
+use futures::future::OptionFuture;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request as HttpRequest, body::Bytes, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use petiole_onvif::{Answer, Facts, Failure, Inquiry, Request, Step, Wanted, limits::DOCUMENT_MAX};
-use std::{io, path::Path, time::Duration};
+use std::{io, time::Duration};
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout_at},
@@ -26,7 +26,12 @@ const HEAD_MAX: usize = 16 * 1024;
 const CHALLENGES_MAX: usize = 8;
 
 /// Asks a camera without credentials, and then with them for what it has refused, if the filters select it.
-pub(super) async fn ask(job: &Job, details: &Details, store: &Store) -> Outcome {
+pub(super) async fn ask(
+    job: &Job,
+    details: &Details,
+    store: &Store,
+    neighbours: &NeighbourTable,
+) -> Outcome {
     let end = Instant::now() + CAMERA_TIMEOUT;
     let wanted = Wanted {
         streams: details.streams,
@@ -42,7 +47,10 @@ pub(super) async fn ask(job: &Job, details: &Details, store: &Store) -> Outcome 
             };
         }
     };
-    let mac = mac(&facts);
+    let ip = facts.url.ip();
+    let known = OptionFuture::from(ip.map(|ip| neighbours.mac(ip))).await;
+    // Some cameras say it without credentials.
+    let mac = known.flatten().or_else(|| plan::said_mac(&facts));
     let may_know = plan::takes(details, &job.camera, &facts.url, mac.as_deref());
     let credentials = store
         .of(job.camera.uuid())
@@ -56,17 +64,6 @@ pub(super) async fn ask(job: &Job, details: &Details, store: &Store) -> Outcome 
     let result = converse(Inquiry::again(facts, credentials.clone(), seed()), end).await;
     let mac = result.as_ref().ok().and_then(plan::said_mac).or(mac);
     Outcome { result, mac }
-}
-
-/// Returns the MAC address that the node knows of a camera, or else the one that it says without credentials.
-fn mac(facts: &Facts) -> Option<String> {
-    let table = files::read_text(Path::new(neighbours::FILE), neighbours::FILE_MAX);
-    let known = facts
-        .url
-        .ip()
-        .zip(table.ok())
-        .and_then(|(ip, table)| neighbours::mac(&table, ip));
-    known.or_else(|| plan::said_mac(facts))
 }
 
 async fn converse(mut inquiry: Inquiry, end: Instant) -> Result<Facts, Failure> {

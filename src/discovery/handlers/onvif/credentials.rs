@@ -8,6 +8,7 @@
 //! | `username_default`, `password_default` | for all other cameras |
 //!
 //! Later lines win. No message has a value: it may be of a Secret.
+use super::super::certificates::unfit;
 use crate::{discovery::DetailsError, model::hidden::Hidden};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use petiole_onvif::Credentials;
@@ -139,12 +140,6 @@ fn listed<T: DeserializeOwned>(
 
 fn decoded(text: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(text.trim()).ok()?).ok()
-}
-
-fn unfit(property: &str, why: &str) -> DetailsError {
-    DetailsError(format!(
-        "the discoveryProperty {property:?} cannot be used: {why}"
-    ))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Parses `discoveryDetails` of the onvif handler, which are those of Akri's and a few more keys: from YAML to checked
 //! [`Details`]. Pure.
-use super::{
-    super::{
-        fields::{Fields, Handler, strings},
-        neighbours::normalized_mac,
-    },
+use super::super::{
+    fields::{Fields, Handler, interfaces, number, strings, switch, word},
     filter::Filter,
+    neighbours::normalized_mac,
+    only::Only,
 };
 use crate::discovery::DetailsError;
 use ipnet::Ipv4Net;
@@ -19,7 +18,7 @@ const HANDLER: Handler = Handler {
     example: "discoveryTimeoutSeconds: 1",
 };
 const KEYS: &str = "ipAddresses, macAddresses, scopes, uuids, discoveryTimeoutSeconds, identity, interfaces, subnets, \
-                    probesPerSecond, streams";
+                    probesPerSecond, streams, only";
 /// The time that cameras have to answer the first probes, as in Akri.
 const TIMEOUT_SECONDS: u64 = 1;
 /// The longest `discoveryTimeoutSeconds`, in seconds. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -38,6 +37,7 @@ pub(super) struct Details {
     pub(super) identity: Identity,
     pub(super) interfaces: Interfaces,
     pub(super) streams: bool,
+    pub(super) only: Only,
     pub(super) probing: Settings,
 }
 
@@ -51,6 +51,14 @@ pub(super) enum Identity {
     Mac,
     Serial,
 }
+
+/// The identities by their names, the usual one first.
+const IDENTITIES: [(&str, Identity); 4] = [
+    ("url", Identity::Url),
+    ("endpoint", Identity::Endpoint),
+    ("mac", Identity::Mac),
+    ("serial", Identity::Serial),
+];
 
 impl Details {
     pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
@@ -76,26 +84,23 @@ impl Details {
             "discoveryTimeoutSeconds",
             fields.take("discoveryTimeoutSeconds"),
             TIMEOUT_SECONDS,
-            TIMEOUT_SECONDS_MAX,
+            1..=TIMEOUT_SECONDS_MAX,
         )?;
         let per_second = number(
             "probesPerSecond",
             fields.take("probesPerSecond"),
             PROBES_PER_SECOND,
-            PROBES_PER_SECOND_MAX,
+            1..=PROBES_PER_SECOND_MAX,
         )?;
         Ok(Self {
             ip_addresses,
             mac_addresses,
             scopes,
             uuids,
-            identity: identity(fields.take("identity"))?,
-            interfaces: interfaces(fields.take("interfaces"))?,
-            streams: match fields.take("streams") {
-                None => false,
-                Some(Value::Bool(flag)) => flag,
-                Some(other) => return Err(format!("`streams: {other}` must be true or false")),
-            },
+            identity: word("identity", fields.take("identity"), &IDENTITIES)?,
+            interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
+            streams: switch("streams", fields.take("streams"))?,
+            only: Only::take(&mut fields)?,
             probing: Settings {
                 window: Duration::from_secs(window),
                 subnets: subnets(fields.take("subnets"))?,
@@ -103,37 +108,6 @@ impl Details {
             },
         })
     }
-}
-
-fn number(key: &str, value: Option<Value>, usual: u64, most: u64) -> Result<u64, String> {
-    let Some(value) = value else {
-        return Ok(usual);
-    };
-    let number = value.as_u64().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("`{key}: {value}` must be 1 to {most}"))
-}
-
-fn identity(value: Option<Value>) -> Result<Identity, String> {
-    match value.as_ref().map(|value| (value, value.as_str())) {
-        None | Some((_, Some("url"))) => Ok(Identity::Url),
-        Some((_, Some("endpoint"))) => Ok(Identity::Endpoint),
-        Some((_, Some("mac"))) => Ok(Identity::Mac),
-        Some((_, Some("serial"))) => Ok(Identity::Serial),
-        Some((value, _)) => Err(format!(
-            "`identity: {value}` must be url, endpoint, mac or serial"
-        )),
-    }
-}
-
-fn interfaces(value: Option<Value>) -> Result<Interfaces, String> {
-    let Some(value) = value else {
-        return Ok(Interfaces::default());
-    };
-    let mut fields = Fields::new(HANDLER, "interfaces", value)?.of("allow, deny", &[])?;
-    let allow = strings("interfaces.allow", fields.take("allow"))?;
-    let deny = fields.take("deny");
-    let deny = deny.map(|value| strings("interfaces.deny", Some(value)));
-    Ok(Interfaces::new(allow, deny.transpose()?))
 }
 
 fn subnets(value: Option<Value>) -> Result<Vec<Ipv4Net>, String> {
@@ -225,11 +199,11 @@ mod tests {
             ("scopes: {items: ['']}", "an empty item"),
             ("discoveryTimeoutSeconds: 0", "must be 1 to 60"),
             ("probesPerSecond: 201", "must be 1 to 200"),
-            ("identity: path", "url, endpoint, mac or serial"),
+            ("identity: path", "one of url, endpoint, mac, serial"),
             ("subnets: [10.0.0.0/19]", "8192 addresses"),
             ("subnets: ['fe80::/64']", "no IPv4 network"),
             ("subnets: [239.0.0.0/24]", "no network of hosts"),
-            ("streams: 1", "true or false"),
+            ("streams: 1", "`streams: 1` must be true or false"),
         ] {
             let refused = Details::parse(yaml).unwrap_err().to_string();
             assert!(refused.contains(message), "{yaml}: {refused}");

@@ -5,12 +5,12 @@
 mod conversation;
 mod credentials;
 mod details;
-mod filter;
 mod network;
 mod plan;
 
 use super::{
     super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads},
+    neighbour_table::NeighbourTable,
     publish::publish,
 };
 use crate::model::device::{DeviceSet, Scope};
@@ -36,7 +36,9 @@ const AFTER_READ: Duration = Duration::from_millis(10);
 
 /// Finds ONVIF cameras.
 #[derive(Debug, Default)]
-pub struct Onvif;
+pub struct Onvif {
+    neighbours: Arc<NeighbourTable>,
+}
 
 impl DiscoveryHandler for Onvif {
     fn name(&self) -> &'static str {
@@ -60,13 +62,16 @@ impl DiscoveryHandler for Onvif {
         Ok(Box::new(OnvifDiscovery {
             details: Arc::new(Details::parse(details)?),
             store: Arc::new(Store::read(properties)?),
+            neighbours: self.neighbours.clone(),
         }))
     }
 }
 
+#[derive(Clone)]
 struct OnvifDiscovery {
     details: Arc<Details>,
     store: Arc<Store>,
+    neighbours: Arc<NeighbourTable>,
 }
 
 impl Discovery for OnvifDiscovery {
@@ -130,9 +135,13 @@ impl Run {
                 self.catalog.set_cameras(self.prober.devices(), now);
             }
             for job in self.catalog.start(self.talks.len(), now) {
-                let (details, store) = (discovery.details.clone(), discovery.store.clone());
+                let OnvifDiscovery {
+                    details,
+                    store,
+                    neighbours,
+                } = discovery.clone();
                 self.talks.spawn(async move {
-                    let outcome = conversation::ask(&job, &details, &store).await;
+                    let outcome = conversation::ask(&job, &details, &store, &neighbours).await;
                     (job.camera, outcome)
                 });
             }

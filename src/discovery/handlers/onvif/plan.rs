@@ -1,6 +1,9 @@
 //! Which cameras to ask and when, and what is offered of what they say. Pure.
 use super::{
-    super::neighbours::normalized_mac,
+    super::{
+        neighbours::normalized_mac,
+        problems::{problem, such_as},
+    },
     details::{Details, Identity},
 };
 use crate::model::device::{Device, DeviceSet};
@@ -14,6 +17,9 @@ const ASKED_AT_ONCE_MAX: usize = 32;
 const SLOW_AT_ONCE_MAX: usize = 8;
 /// The time after which a camera is asked again.
 const REFRESH: Duration = Duration::from_mins(10);
+/// The shortest time between two conversations with cameras of which nothing new is known: each sends some 20 packets, and a node sends
+/// 2 in a second at most.
+const BETWEEN_REFRESHES: Duration = Duration::from_secs(30);
 /// The shortest time between two conversations with a camera.
 const BETWEEN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -42,6 +48,8 @@ struct Tracked {
     /// When to ask it next; `None` while it is asked.
     due: Option<Duration>,
     asked_at: Option<Duration>,
+    /// The generation of the camera that was asked last.
+    asked: Option<u64>,
     failures: u32,
     failure: Option<Failure>,
     facts: Option<(Facts, Option<String>)>,
@@ -52,6 +60,8 @@ pub(super) struct Catalog {
     details: Arc<Details>,
     /// The networks of this machine, and those that are probed.
     near: Vec<IpNet>,
+    /// When the next camera is asked of which nothing new is known.
+    next_refresh: Duration,
     cameras: BTreeMap<String, Tracked>,
     has_changed: bool,
 }
@@ -63,7 +73,20 @@ pub(super) fn takes(details: &Details, camera: &Found, url: &Url, mac: Option<&s
         Some(mac) => details.mac_addresses.takes([mac]),
         None => details.mac_addresses.is_empty(),
     };
-    is_wanted(details, camera) && takes_url(details, url) && takes_mac
+    // Some identities are told to users only.
+    let id = id(details.identity, camera, url, mac);
+    let takes_id = id.is_none_or(|id| details.only.takes(&id));
+    is_wanted(details, camera) && takes_url(details, url) && takes_mac && takes_id
+}
+
+/// Returns the identity of a camera, unless it is the serial number.
+fn id(identity: Identity, camera: &Found, url: &Url, mac: Option<&str>) -> Option<String> {
+    match identity {
+        Identity::Url => Some(format!("{url}-{}", camera.uuid())),
+        Identity::Endpoint => Some(camera.uuid().to_owned()),
+        Identity::Mac => mac.map(str::to_owned),
+        Identity::Serial => None,
+    }
 }
 
 /// Returns whether the filters that need no conversation select a camera.
@@ -91,6 +114,7 @@ impl Catalog {
         Self {
             details,
             near: vec![],
+            next_refresh: Duration::ZERO,
             cameras: BTreeMap::new(),
             has_changed: true,
         }
@@ -123,6 +147,7 @@ impl Catalog {
                     camera: camera.clone(),
                     due: Some(now),
                     asked_at: None,
+                    asked: None,
                     failures: 0,
                     failure: None,
                     facts: None,
@@ -152,6 +177,10 @@ impl Catalog {
                     continue;
                 }
             }
+            let has_news = tracked.failures > 0 || tracked.asked != Some(tracked.camera.generation);
+            if !has_news && now < self.next_refresh {
+                continue;
+            }
             let is_near = |ip: IpAddr| {
                 let mut networks = self.near.iter();
                 networks.any(|net| net.contains(&ip) && net.addr() != ip)
@@ -170,6 +199,9 @@ impl Catalog {
             if let Some((facts, _)) = &tracked.facts {
                 urls.sort_by_key(|url| *url != facts.url);
             }
+            if !has_news {
+                self.next_refresh = now + BETWEEN_REFRESHES;
+            }
             tracked.due = None;
             jobs.push(Job { camera, urls });
         }
@@ -183,6 +215,7 @@ impl Catalog {
         };
         self.has_changed = true;
         tracked.asked_at = Some(now);
+        tracked.asked = Some(camera.generation);
         match outcome.result {
             Ok(facts) => {
                 tracked.failures = 0;
@@ -208,8 +241,9 @@ impl Catalog {
     /// Returns when a conversation is due.
     pub(super) fn wake(&self, now: Duration) -> Option<Duration> {
         let due = self.cameras.values().filter_map(|tracked| tracked.due);
-        // What is late waits for the end of another conversation.
-        due.filter(|due| *due > now).min()
+        // What is late waits for the end of another conversation, or for its turn.
+        let all = due.chain([self.next_refresh]);
+        all.filter(|due| *due > now).min()
     }
 
     /// Returns whether devices or problems may be others than at the last call.
@@ -232,7 +266,7 @@ impl Catalog {
         for tracked in self.cameras.values() {
             let uuid = tracked.camera.uuid();
             if let Some(failure) = &tracked.failure {
-                problems.push(format!("camera {uuid}: {failure}: {UNREACHABLE}"));
+                problems.push(problem(format!("camera {uuid}: {failure}: {UNREACHABLE}")));
             }
             let Some((facts, mac)) = &tracked.facts else {
                 continue;
@@ -242,6 +276,10 @@ impl Catalog {
                 problems.push(format!(
                     "camera {uuid} at {url} refuses the credentials: {REFUSED}"
                 ));
+            }
+            let mut failed = facts.failed.iter();
+            if let Some(failure) = failed.find(|failure| STREAMS.contains(&failure.call)) {
+                problems.push(problem(format!("camera {uuid}: {failure}: {NO_STREAMS}")));
             }
             if mac.is_none() && !self.details.mac_addresses.is_empty() {
                 hidden.push(uuid);
@@ -265,35 +303,32 @@ impl Catalog {
             devices.insert(device.id.clone(), Arc::new(device));
         }
         for (cameras, why) in [(hidden, NO_MAC), (nameless, NO_IDENTITY)] {
-            if let Some(first) = cameras.first() {
-                problems.push(format!(
-                    "{} cameras are left out, such as {first}: {why}",
-                    cameras.len()
-                ));
-            }
+            let (count, first) = (cameras.len(), cameras.first());
+            problems.extend(such_as(count, first, "cameras are left out", why));
         }
-        DeviceSet {
+        self.details.only.of(DeviceSet {
             devices,
             problems,
             ..DeviceSet::default()
-        }
+        })
     }
 
     fn id(&self, camera: &Found, facts: &Facts, mac: Option<&str>) -> Option<String> {
+        let information = facts.information.as_ref();
+        let serial = information.map(|i| i.serial.clone());
+        let serial = serial.filter(|serial| !serial.is_empty());
         match self.details.identity {
-            Identity::Url => Some(format!("{}-{}", facts.url, camera.uuid())),
-            Identity::Endpoint => Some(camera.uuid().to_owned()),
-            Identity::Mac => mac.map(str::to_owned),
-            Identity::Serial => {
-                let serial = facts.information.as_ref().map(|i| i.serial.clone());
-                serial.filter(|serial| !serial.is_empty())
-            }
+            Identity::Serial => serial,
+            identity => id(identity, camera, &facts.url, mac),
         }
     }
 }
 
 const UNREACHABLE: &str = "it answers to probes and is asked again; look whether its ONVIF service is on and whether this node reaches it";
-const REFUSED: &str = "correct username_<uuid> and password_<uuid>, or those of default, in discoveryProperties; it is asked again in 10 minutes";
+const REFUSED: &str = "correct username_<uuid> and password_<uuid>, or those of default, in discoveryProperties; it is asked again in 10 minutes or more";
+/// The calls that are made for `streams` alone.
+const STREAMS: [&str; 3] = ["GetCapabilities", "GetProfiles", "GetStreamUri"];
+const NO_STREAMS: &str = "some of its streams are not known; let its user read media profiles, or leave out `streams`; it is asked again in 10 minutes or more";
 const TWINS: &str = "set `identity` to another property";
 const NO_MAC: &str = "their MAC addresses are not known, because they are in no network of this node, and `macAddresses` selects; select \
                       them by `ipAddresses` or `uuids`";
@@ -321,13 +356,16 @@ fn device(id: String, camera: &Found, facts: &Facts, mac: Option<&str>) -> Devic
     set("NAME", scope("name"));
     set("HARDWARE", scope("hardware"));
     set("LOCATION", scope("location"));
+    set("PROFILES", scope("Profile"));
     if let Some(information) = &facts.information {
         set("MANUFACTURER", Some(information.manufacturer.clone()));
         set("MODEL", Some(information.model.clone()));
         set("SERIAL_NUMBER", Some(information.serial.clone()));
     }
     for (number, stream) in facts.streams.iter().enumerate() {
-        set(&format!("STREAM_URI_{number}"), Some(stream.clone()));
+        set(&format!("STREAM_URI_{number}"), Some(stream.uri.clone()));
+        let profile = Some(stream.profile.clone());
+        set(&format!("STREAM_PROFILE_{number}"), profile);
     }
     device.connection = ["ONVIF_DEVICE_SERVICE_URL".to_owned()].into();
     device

@@ -1,5 +1,5 @@
 //! Asks one server over TCP, within a time limit. A failure names the step, and what to look at.
-use super::super::tcp::{self, Opening};
+use super::super::tcp::{self, Within};
 use petiole_opcua::{Answer, Client, EndpointUrl, Question, Step};
 use std::{
     io,
@@ -7,8 +7,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::lookup_host,
-    time::timeout,
+    net::TcpStream,
 };
 
 /// The time that a server has for the whole conversation: lookup, connection, and all answers.
@@ -17,46 +16,42 @@ const LIMIT: Duration = Duration::from_secs(5);
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 8192;
 
-/// The step at which a conversation is.
-#[derive(Clone, Copy)]
-enum Doing {
-    Open(Opening),
-    Talk(Step),
-}
-
 /// Asks a server. The error is about the host of `url`, which the caller names.
 pub(super) async fn ask(url: &EndpointUrl, questions: &[Question]) -> Result<Vec<Answer>, String> {
-    let mut doing = Doing::Open(Opening::LookUp);
-    let talked = timeout(LIMIT, talk(url, questions, &mut doing)).await;
-    talked.unwrap_or_else(|_late| Err(late(doing)))
+    let within = Within::new(LIMIT);
+    let addresses = tcp::look_up(url.host(), url.port(), within).await?;
+    let mut socket = tcp::connect(&addresses, "server", within).await?;
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let (mut client, hello) = Client::start(url, questions, now);
+    let talked = within.all(talk(&mut socket, &mut client, hello)).await;
+    talked.unwrap_or_else(|seconds| {
+        let step = client.step();
+        let remedy = remedy(step);
+        Err(format!(
+            "no whole answer to {step} within {seconds} s: {remedy}"
+        ))
+    })
 }
 
 /// Returns whether this machine knows an address of the host.
 pub(super) async fn resolves(host: &str) -> bool {
-    let found = timeout(LOOKUP_LIMIT, lookup_host((host, 0))).await;
-    let addresses = found.ok().and_then(Result::ok);
-    addresses.is_some_and(|mut addresses| addresses.next().is_some())
+    let found = tcp::look_up(host, 0, Within::new(LOOKUP_LIMIT)).await;
+    found.is_ok_and(|addresses| !addresses.is_empty())
 }
 
 async fn talk(
-    url: &EndpointUrl,
-    questions: &[Question],
-    doing: &mut Doing,
+    socket: &mut TcpStream,
+    client: &mut Client,
+    hello: Vec<u8>,
 ) -> Result<Vec<Answer>, String> {
-    let addresses = tcp::look_up(url.host(), url.port()).await?;
-    *doing = Doing::Open(Opening::Connect);
-    let mut socket = tcp::connect(&addresses, "server").await?;
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let (mut client, hello) = Client::start(url, questions, now);
-    *doing = Doing::Talk(client.step());
     let broken = |step: Step, e: io::Error| {
         format!("the connection broke at {step} ({e}): look at the log of the server")
     };
-    let sent = socket.write_all(&hello).await;
-    sent.map_err(|e| broken(client.step(), e))?;
-    let mut answers = vec![];
-    let mut bytes = vec![0; READ_BYTES];
+    let (mut answers, mut bytes) = (vec![], vec![0; READ_BYTES]);
+    let mut send = hello;
     loop {
+        let sent = socket.write_all(&send).await;
+        sent.map_err(|e| broken(client.step(), e))?;
         let count = socket.read(&mut bytes).await;
         let count = count.map_err(|e| broken(client.step(), e))?;
         if let (0, Some(failure)) = (count, client.hung_up()) {
@@ -70,9 +65,7 @@ async fn talk(
             drop(socket.write_all(&turn.send).await);
             return Ok(answers);
         }
-        *doing = Doing::Talk(client.step());
-        let sent = socket.write_all(&turn.send).await;
-        sent.map_err(|e| broken(client.step(), e))?;
+        send = turn.send;
     }
 }
 
@@ -82,15 +75,5 @@ fn remedy(step: Step) -> &'static str {
         Step::Hello => "is it the port of an OPC UA server, and does it serve this address?",
         Step::Open => "the server must allow discovery without security (SecurityPolicy None)",
         Step::Ask(_) | Step::Closed => "look at the log of the server",
-    }
-}
-
-fn late(doing: Doing) -> String {
-    match doing {
-        Doing::Open(opening) => opening.late(LIMIT),
-        Doing::Talk(step) => {
-            let (seconds, remedy) = (LIMIT.as_secs(), remedy(step));
-            format!("no whole answer to {step} within {seconds} s: {remedy}")
-        }
     }
 }

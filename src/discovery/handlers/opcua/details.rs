@@ -1,10 +1,13 @@
 //! Parses `discoveryDetails` of the opcua handler, which are Akri's with a few keys more: from YAML to checked [`Details`]. Pure.
-use super::super::fields::{self, Fields, Handler, strings};
+use super::super::{
+    fields::{self, Fields, Handler, strings, switch},
+    filter::Filter,
+    only::Only,
+};
 use crate::{discovery::DetailsError, model::device::Scope};
 use petiole_mdns::Interfaces;
 use petiole_opcua::EndpointUrl;
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {
@@ -24,24 +27,10 @@ pub(super) struct Details {
     pub(super) asks_for_network: bool,
     /// The interfaces on which servers are found by multicast DNS, if they are.
     pub(super) mdns: Option<Interfaces>,
-    pub(super) names: Names,
+    /// The names of applications that become devices.
+    pub(super) names: Filter,
+    pub(super) only: Only,
     pub(super) scope: Scope,
-}
-
-/// The names of applications that become devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Names {
-    Only(BTreeSet<String>),
-    AllBut(BTreeSet<String>),
-}
-
-impl Names {
-    pub(super) fn take(&self, name: &str) -> bool {
-        match self {
-            Self::Only(names) => names.contains(name),
-            Self::AllBut(names) => !names.contains(name),
-        }
-    }
 }
 
 impl Details {
@@ -50,7 +39,7 @@ impl Details {
     }
 
     fn read(yaml: &str) -> Result<Self, String> {
-        const KEYS: &str = "opcuaDiscoveryMethod, applicationNames, identityScope";
+        const KEYS: &str = "opcuaDiscoveryMethod, applicationNames, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let Some(method) = fields.take("opcuaDiscoveryMethod") else {
             return Err(format!(
@@ -63,7 +52,13 @@ impl Details {
             urls: method.urls,
             asks_for_network: method.asks_for_network,
             mdns: method.mdns,
-            names: names(fields.take("applicationNames"))?,
+            names: Filter::read(
+                HANDLER,
+                "applicationNames",
+                fields.take("applicationNames"),
+                str::to_owned,
+            )?,
+            only: Only::take(&mut fields)?,
             scope: fields::scope(fields.take("identityScope"))?,
         })
     }
@@ -126,15 +121,7 @@ impl Method {
             ));
         }
         let parse = |url: String| (url.parse()).map_err(|why| format!("`{path}: {url}` {why}"));
-        let asks_for_network = match fields.take("findServersOnNetwork") {
-            None => false,
-            Some(Value::Bool(flag)) => flag,
-            Some(other) => {
-                return Err(format!(
-                    "`findServersOnNetwork: {other}` must be true or false"
-                ));
-            }
-        };
+        let asks_for_network = switch("findServersOnNetwork", fields.take("findServersOnNetwork"))?;
         Ok(Self {
             urls: urls.into_iter().map(parse).collect::<Result<_, _>>()?,
             asks_for_network,
@@ -157,23 +144,6 @@ fn chosen(mut method: Value) -> Value {
     method
 }
 
-fn names(value: Option<Value>) -> Result<Names, String> {
-    let Some(value) = value else {
-        return Ok(Names::AllBut(BTreeSet::new()));
-    };
-    let mut fields = Fields::new(HANDLER, "applicationNames", value)?.of("action, items", &[])?;
-    let items = strings("applicationNames.items", fields.take("items"))?;
-    let items: BTreeSet<String> = items.into_iter().collect();
-    match fields.take("action") {
-        Some(Value::String(action)) if action == "Exclude" => Ok(Names::AllBut(items)),
-        Some(Value::String(action)) if action == "Include" => Ok(Names::Only(items)),
-        None => Ok(Names::Only(items)),
-        Some(other) => Err(format!(
-            "`applicationNames.action: {other}` must be Include (only these, the default) or Exclude (all but these)"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +160,10 @@ mod tests {
         let akris = "opcuaDiscoveryMethod:\n  standard:\n    discoveryUrls:\n    - opc.tcp://127.0.0.1:4855/\napplicationNames:\n  action: Include\n  items:\n  - \"Some application name\"\n";
         let details = Details::parse(akris).unwrap();
         assert_eq!(urls(akris), ["opc.tcp://127.0.0.1:4855/"]);
-        assert!(details.names.take("Some application name") && !details.names.take("Another"));
+        assert!(
+            details.names.takes_whole("Some application name")
+                && !details.names.takes_whole("Another")
+        );
         assert_eq!(
             (details.scope, details.asks_for_network),
             (Scope::Shared, false)
@@ -214,7 +187,7 @@ mod tests {
                 format!("opcuaDiscoveryMethod: {{standard: {{}}}}\napplicationNames: {filter}");
             Details::parse(&yaml).unwrap().names
         };
-        let takes = |filter: &str| ["a", "b"].map(|name| names(filter).take(name));
+        let takes = |filter: &str| ["a", "b"].map(|name| names(filter).takes_whole(name));
         assert_eq!(takes("{action: Exclude, items: []}"), [true, true]);
         assert_eq!(takes("{action: Exclude, items: [a]}"), [false, true]);
         assert_eq!(takes("{action: Include, items: [a]}"), [true, false]);
@@ -244,7 +217,7 @@ mod tests {
             ("", "`opcuaDiscoveryMethod` is missing"),
             (
                 "{opcuaDiscoveryMethod: {standard: {}}, applicationName: x}",
-                "known here: opcuaDiscoveryMethod, applicationNames, identityScope",
+                "known here: opcuaDiscoveryMethod, applicationNames, identityScope, only",
             ),
             ("opcuaDiscoveryMethod: {}", "names no method"),
             (
@@ -263,7 +236,7 @@ mod tests {
             ),
             (
                 "{opcuaDiscoveryMethod: {standard: {}}, applicationNames: {action: exclude}}",
-                "must be Include",
+                "`applicationNames.action: \"exclude\"` must be one of Include, Exclude",
             ),
             (
                 "{opcuaDiscoveryMethod: {standard: {}}, identityScope: all}",

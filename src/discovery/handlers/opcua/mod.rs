@@ -10,33 +10,35 @@ mod details;
 mod device;
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, turns::Turns},
+    super::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler,
+        part::{Bytes, Part},
+        turns::Turns,
+    },
+    problems::problem,
     publish::publish,
 };
 use crate::model::{
     device::{DeviceSet, Scope},
-    limits::cut,
+    typed_names::ConfigurationKey,
 };
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
 use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 16;
+/// The most bytes of what is kept of the answers to all Configurations; a namespace, and in it a Configuration, may have half of what
+/// the others leave. Beyond it: an answer is not used, and that is said.
+const ALL_BYTES_MAX: usize = 8 << 20;
 /// The time from one round of questions to the next, as in Akri.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The shortest time between two rounds, whatever is announced.
@@ -44,14 +46,11 @@ const INTERVAL_MIN: Duration = Duration::from_secs(2);
 /// The time after which a server that announces itself has been heard, or is absent.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The longest text about one server in a problem, in bytes.
-const PROBLEM_BYTES: usize = 500;
-
 /// Finds OPC UA servers.
 pub struct Opcua {
     mdns: Mdns,
     turns: Turns,
-    bytes: Arc<AtomicUsize>,
+    bytes: Bytes,
 }
 
 impl Opcua {
@@ -60,7 +59,7 @@ impl Opcua {
         Self {
             mdns,
             turns: Turns::new(AT_ONCE_MAX),
-            bytes: Arc::default(),
+            bytes: Bytes::new(ALL_BYTES_MAX),
         }
     }
 }
@@ -75,10 +74,8 @@ impl DiscoveryHandler for Opcua {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
-            bytes: Bytes {
-                all: self.bytes.clone(),
-                own: 0,
-            },
+            bytes: self.bytes.clone(),
+            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -88,34 +85,16 @@ struct OpcuaDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: Bytes,
-}
-
-/// The bytes that a discovery keeps, among those of all.
-struct Bytes {
-    all: Arc<AtomicUsize>,
-    own: usize,
-}
-
-impl Bytes {
-    /// Takes over the bytes of this discovery. Returns those of the others.
-    fn set(&mut self, own: usize) -> usize {
-        self.all.fetch_add(own, Ordering::Relaxed);
-        let all = self.all.fetch_sub(self.own, Ordering::Relaxed);
-        let others = all.saturating_sub(self.own + own);
-        self.own = own;
-        others
-    }
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        self.set(0);
-    }
+    configuration: ConfigurationKey,
 }
 
 impl Discovery for OpcuaDiscovery {
     fn scope(&self) -> Scope {
         self.details.scope
+    }
+
+    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
+        self.configuration = configuration.clone();
     }
 
     fn run(
@@ -145,11 +124,12 @@ impl OpcuaDiscovery {
         found: &watch::Sender<DeviceSet>,
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let names = self.details.names;
+        let (names, only) = (self.details.names, self.details.only);
         let named = std::mem::take(&mut self.details.urls);
         let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
-            names.take(&application.name)
+            names.takes_whole(&application.name)
         });
+        let mut part = Part::new(&self.bytes, &self.configuration);
         let mut is_complete = false;
         loop {
             let began = Instant::now();
@@ -163,15 +143,23 @@ impl OpcuaDiscovery {
                 let Some(heard) = asking.next().await else {
                     break;
                 };
-                survey.other_bytes = self.bytes.set(survey.bytes());
+                survey.free_bytes = part.most();
                 survey.hear(heard);
+                part.set(survey.bytes());
                 let problem = no_interface(announced.as_ref());
-                offer(devices(&survey.seen(), is_complete, problem), found);
+                offer(
+                    only.of(devices(&survey.seen(), is_complete, problem)),
+                    found,
+                );
             }
             is_complete |= is_settled;
             survey.end();
+            part.set(survey.bytes());
             let problem = no_interface(announced.as_ref());
-            offer(devices(&survey.seen(), is_complete, problem), found);
+            offer(
+                only.of(devices(&survey.seen(), is_complete, problem)),
+                found,
+            );
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -195,6 +183,10 @@ async fn answer(turns: &Turns, ask: Ask) -> Heard {
     match ask {
         Ask::Server(url, questions) => {
             let answers = ask::ask(&url, &questions).await;
+            match &answers {
+                Ok(answers) => debug!("{url}: {} answers", answers.len()),
+                Err(why) => debug!("{url}: {why}"),
+            }
             Heard::Server(url, answers)
         }
         Ask::Lookup(host) => {
@@ -234,15 +226,12 @@ async fn changed(
         .map_err(|_| DiscoveryError("the mDNS querier has ended".into()))
 }
 
-fn devices(seen: &Seen<'_>, is_complete: bool, problem: Option<String>) -> DeviceSet {
-    let problems = seen
-        .problems
-        .iter()
-        .map(|problem| cut(problem.clone(), PROBLEM_BYTES));
+fn devices(seen: &Seen<'_>, is_complete: bool, own: Option<String>) -> DeviceSet {
+    let problems = seen.problems.iter().cloned().map(problem);
     DeviceSet {
         complete: is_complete,
         left_out: seen.leaves_out,
-        problems: problem.into_iter().chain(problems).collect(),
+        problems: own.into_iter().chain(problems).collect(),
         ..DeviceSet::complete(seen.servers.values().map(device::device))
     }
 }

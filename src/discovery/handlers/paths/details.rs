@@ -1,6 +1,6 @@
 //! Parses `discoveryDetails` of the handler `paths`: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{Fields, Handler, strings},
+    fields::{Fields, Handler, strings, switch},
     matcher::Budget,
 };
 use crate::{
@@ -108,13 +108,7 @@ fn read(group: Value, budget: &mut Budget) -> Result<Group, String> {
         true => {
             let fields = Fields::new(HANDLER, "groups", group)?;
             let mut fields = fields.of("paths, optional, each", &[])?;
-            let each = match fields.take("each") {
-                None => false,
-                Some(Value::Bool(each)) => each,
-                Some(other) => {
-                    return Err(format!("`groups.each: {other}`: it must be true or false"));
-                }
-            };
+            let each = switch("groups.each", fields.take("each"))?;
             (fields.take("paths"), fields.take("optional"), each)
         }
         false => (Some(group), None, false),

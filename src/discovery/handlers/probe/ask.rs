@@ -1,18 +1,16 @@
 //! Asks one host, within time limits. A failure names the step, and what to look at.
 use super::{
     super::{
-        neighbours,
-        tcp::{self, Opening, Stream},
+        neighbour_table::NeighbourTable,
+        tcp::{self, Stream, Within},
     },
     details::{Details, Target},
     networks::{Networks, Range, names},
     plan::Answer,
 };
-use crate::files;
 use petiole_probe::{Facts, Inquiry, Question, Turn, certificate};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -43,6 +41,7 @@ pub(super) struct Settings {
     /// The networks that must be named to be asked.
     pub(super) special: Vec<Range>,
     pub(super) tls: Arc<ClientConfig>,
+    pub(super) neighbours: Arc<NeighbourTable>,
 }
 
 impl Settings {
@@ -74,8 +73,7 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
     let address = match target {
         Target::Address(address) => (*address, port).into(),
         Target::Name(name) => {
-            let found = timeout(LIMIT, tcp::look_up(name, port)).await;
-            let found = found.unwrap_or_else(|_late| Err(Opening::LookUp.late(LIMIT)))?;
+            let found = tcp::look_up(name, port, Within::new(LIMIT)).await?;
             settings.of_name(&found)?
         }
     };
@@ -90,13 +88,9 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
         }
         question => by_connection(target, address, question.as_ref(), settings).await?,
     };
-    let table = files::read_text(Path::new(neighbours::FILE), neighbours::FILE_MAX);
-    let mac = table
-        .ok()
-        .and_then(|table| neighbours::mac(&table, address.ip()));
     Ok(Answer {
         address,
-        mac,
+        mac: settings.neighbours.mac(address.ip()).await,
         facts,
     })
 }
@@ -107,8 +101,7 @@ async fn by_connection(
     question: Option<&Question>,
     settings: &Settings,
 ) -> Result<Facts, String> {
-    let connected = timeout(CONNECT_LIMIT, tcp::connect(&[address], "host")).await;
-    let socket = connected.unwrap_or_else(|_late| Err(Opening::Connect.late(CONNECT_LIMIT)))?;
+    let socket = tcp::connect(&[address], "host", Within::new(CONNECT_LIMIT)).await?;
     let mut stream: Box<dyn Stream> = Box::new(socket);
     let mut facts = Facts::default();
     if settings.details.is_tls {
@@ -118,10 +111,11 @@ async fn by_connection(
                 .map_err(|_| "it cannot be in a certificate: name the address instead")?,
         };
         let connector = TlsConnector::from(settings.tls.clone());
-        let agreed = timeout(LIMIT, connector.connect(name, stream)).await;
-        let agreed = agreed.map_err(|_late| late("TLS"))?;
-        let tls =
-            agreed.map_err(|e| format!("TLS was not agreed on ({e}): is it the port for TLS?"))?;
+        let agreed = async {
+            let agreed = connector.connect(name, stream).await;
+            agreed.map_err(|e| format!("TLS was not agreed on ({e}): is it the port for TLS?"))
+        };
+        let tls = Within::new(LIMIT).step(agreed, late("TLS")).await?;
         let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
         facts = shown.map(|der| certificate(der)).unwrap_or_default();
         stream = Box::new(tls);
@@ -129,16 +123,10 @@ async fn by_connection(
     let Some(question) = question else {
         return Ok(facts);
     };
-    let talked = timeout(
-        LIMIT,
-        talk(
-            &mut *stream,
-            question,
-            &format!("{target}:{}", address.port()),
-        ),
-    )
-    .await;
-    Ok(talked.map_err(|_late| late("the question"))??.and(facts))
+    let authority = format!("{target}:{}", address.port());
+    let talked = talk(&mut *stream, question, &authority);
+    let said = Within::new(LIMIT).step(talked, late("the question"));
+    Ok(said.await?.and(facts))
 }
 
 async fn talk(
@@ -200,9 +188,6 @@ async fn by_datagrams(address: SocketAddr, question: &Question) -> Result<Facts,
 
 const REMEDY: &str = "is it the port for what `ask` names?";
 
-fn late(step: &str) -> String {
-    format!(
-        "no whole answer to {step} within {} s: {REMEDY}",
-        LIMIT.as_secs()
-    )
+fn late(step: &str) -> impl Fn(u64) -> String {
+    move |seconds| format!("no whole answer to {step} within {seconds} s: {REMEDY}")
 }

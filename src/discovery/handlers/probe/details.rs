@@ -1,8 +1,9 @@
 //! Parses `discoveryDetails` of the probe handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
-        fields::{self, Fields, Handler, matcher, scalar, strings},
+        fields::{self, Fields, Handler, matcher, number, scalar, strings, switch, word},
         matcher::{Budget, Matcher},
+        only::Only,
     },
     networks::Range,
 };
@@ -16,7 +17,7 @@ const HANDLER: Handler = Handler {
     example: "hosts: [10.1.2.0/24]",
 };
 const KEYS: &str =
-    "hosts, port, ask, match, identity, identityScope, intervalSeconds, probesPerSecond";
+    "hosts, port, ask, match, identity, identityScope, intervalSeconds, probesPerSecond, only";
 const HTTP_KEYS: &str = "path, status, header, json";
 const WAYS: &str = "tcp, tls, http, https, modbus, snmp, redfish, rtsp";
 /// The most entries of `hosts`. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -46,6 +47,7 @@ pub(super) struct Details {
     pub(super) question: Option<Question>,
     pub(super) filters: BTreeMap<String, Matcher>,
     pub(super) identity: Identity,
+    pub(super) only: Only,
     pub(super) scope: Scope,
     pub(super) interval: Duration,
     pub(super) per_second: u64,
@@ -136,9 +138,11 @@ impl Details {
             names,
             port,
             filters: filters(fields.take("match"))?,
-            identity: identity(&way, fields.take("identity"))?,
+            identity: word("identity", fields.take("identity"), &way.identities())
+                .map_err(|why| format!("{why} with this `ask`"))?,
             is_tls: way.is_tls,
             question: way.question,
+            only: Only::take(&mut fields)?,
             scope: fields::scope(fields.take("identityScope"))?,
             interval: Duration::from_secs(interval),
             per_second: number("probesPerSecond", rate, PER_SECOND, 1..=PER_SECOND_MAX)?,
@@ -156,7 +160,14 @@ impl Details {
                 .filter(move |address| !before(n, *address));
             new.map(Target::Address)
         });
-        addresses.chain(self.names.iter().cloned().map(Target::Name))
+        let all = addresses.chain(self.names.iter().cloned().map(Target::Name));
+        // Others need not be asked to know that they do not count.
+        all.filter(|target| self.identity != Identity::Address || self.only.takes(&self.id(target)))
+    }
+
+    /// Returns the identity of a host whose address is its identity.
+    pub(super) fn id(&self, target: &Target) -> String {
+        format!("{target}:{}", self.port)
     }
 
     /// Returns whether a host is named by itself, so that its absence is a problem.
@@ -254,10 +265,9 @@ fn way(value: Option<Value>, community: &str) -> Result<Way, String> {
         }
         "ask.snmp" => Some(Question::Snmp(community.to_owned())),
         "ask.redfish" => {
-            match fields.take("tls") {
-                None | Some(Value::Bool(true)) => {}
-                Some(Value::Bool(false)) => (way.is_tls, way.usual_port) = (false, 80),
-                Some(other) => return Err(format!("`{path}.tls: {other}` must be true or false")),
+            let is_tls = fields.take("tls").unwrap_or(Value::Bool(true));
+            if !switch("ask.redfish.tls", Some(is_tls))? {
+                (way.is_tls, way.usual_port) = (false, 80);
             }
             Some(Question::Redfish)
         }
@@ -313,23 +323,6 @@ fn text(
     }
 }
 
-fn number(
-    key: &str,
-    value: Option<Value>,
-    usual: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Result<u64, String> {
-    let Some(value) = value else { return Ok(usual) };
-    let number = value.as_u64().filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        format!(
-            "`{key}: {value}` must be {} to {}",
-            range.start(),
-            range.end()
-        )
-    })
-}
-
 fn filters(value: Option<Value>) -> Result<BTreeMap<String, Matcher>, String> {
     let mut budget = Budget::default();
     let map = Fields::new(HANDLER, "match", value.unwrap_or(Value::Null))?.into_map();
@@ -343,21 +336,6 @@ fn filters(value: Option<Value>) -> Result<BTreeMap<String, Matcher>, String> {
         Ok((name, matcher(&path, &value, &mut budget)?))
     };
     map.into_iter().map(filter).collect()
-}
-
-fn identity(way: &Way, value: Option<Value>) -> Result<Identity, String> {
-    let known = way.identities();
-    let Some(value) = value else {
-        return Ok(known[0].1);
-    };
-    let found = known.iter().find(|(name, _)| value.as_str() == Some(*name));
-    found.map(|(_, identity)| *identity).ok_or_else(|| {
-        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-        format!(
-            "`identity: {value}` must be one of {} with this `ask`",
-            names.join(", ")
-        )
-    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::{
         turns::Turns,
     },
     certificates::unfit,
+    neighbour_table::NeighbourTable,
     publish::publish,
 };
 use crate::model::{
@@ -59,6 +60,7 @@ pub struct Probe {
     turns: Turns,
     rate: Arc<Rate>,
     bytes: Bytes,
+    neighbours: Arc<NeighbourTable>,
 }
 
 impl Probe {
@@ -69,6 +71,7 @@ impl Probe {
             turns: Turns::new(AT_ONCE_MAX),
             rate: Arc::new(Rate::new(PER_SECOND_MAX)),
             bytes: Bytes::new(ALL_BYTES_MAX),
+            neighbours: Arc::default(),
         }
     }
 }
@@ -111,6 +114,7 @@ impl DiscoveryHandler for Probe {
             networks: self.networks.clone(),
             special: self.networks.special(),
             tls: tls::config(value(CA))?,
+            neighbours: self.neighbours.clone(),
         };
         Ok(Box::new(ProbeDiscovery {
             settings,
@@ -182,16 +186,17 @@ impl ProbeDiscovery {
         };
         let own_rate = Arc::new(Rate::new(details.per_second));
         // A host that is silent once may be there: a device of which nothing is known yet has its three rounds at once.
+        let mut began = Instant::now();
         let mut silent = targets.clone();
         for _ in 0..ROUNDS {
             silent = self.ask(silent, &own_rate, &mut seen).await;
         }
         seen.is_complete = true;
         loop {
-            let began = Instant::now();
             seen.catalog.end_round();
             seen.publish();
             sleep_until(began + details.interval).await;
+            began = Instant::now();
             self.ask(targets.clone(), &own_rate, &mut seen).await;
         }
     }

@@ -1,12 +1,12 @@
 //! Which hosts are devices, by what they answered in the last rounds. Pure.
 use super::{
-    super::super::part::Part,
+    super::{
+        super::part::Part,
+        problems::{problem, such_as},
+    },
     details::{Details, Identity, Target},
 };
-use crate::model::{
-    device::{Device, DeviceSet},
-    limits::cut,
-};
+use crate::model::device::{Device, DeviceSet};
 use petiole_probe::Facts;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +18,6 @@ use std::{
 pub(super) const ROUNDS: u32 = 3;
 /// The most problems of single hosts. Beyond it: the others are counted.
 const FAILURES_MAX: usize = 16;
-/// The longest text about a host in a problem, in bytes. Beyond it: the end is cut off.
-const PROBLEM_MAX: usize = 500;
 /// The bytes of an answer beside its texts.
 const ANSWER_BYTES: usize = 512;
 
@@ -117,7 +115,7 @@ impl Catalog {
                     self.forget(&target);
                 }
                 if self.details.is_named(&target) {
-                    self.failures.insert(target, cut(why, PROBLEM_MAX));
+                    self.failures.insert(target, problem(why));
                 }
             }
         }
@@ -211,18 +209,18 @@ impl Catalog {
         problems.extend(self.unnamed.clone());
         let left_out = self.leaves_out.contains(&true);
         problems.extend(left_out.then(|| LEFT_OUT.to_owned()));
-        DeviceSet {
+        self.details.only.of(DeviceSet {
             devices,
             complete: is_complete,
             left_out,
             problems,
             troubles: vec![],
-        }
+        })
     }
 
     fn id(&self, target: &Target, answer: &Answer) -> Option<String> {
         match self.details.identity {
-            Identity::Address => Some(format!("{target}:{}", self.details.port)),
+            Identity::Address => Some(self.details.id(target)),
             Identity::Mac => answer.mac.clone(),
             Identity::Fact(name) => answer.facts.get(name).map(str::to_owned),
         }
@@ -236,11 +234,6 @@ const TWINS: &str =
 const SILENT: &str = "each is gone after three rounds without an answer";
 const UNNAMED: &str = "networks of this machine, of links, of clouds' metadata and of the cluster are asked only if an entry of `hosts` lies within them (and one of the chart's probe.networks)";
 const LEFT_OUT: &str = "devices are left out, because there is more text about them than is kept: name fewer hosts, or `match` fewer";
-
-/// Returns one problem of several hosts.
-fn such_as(count: usize, first: Option<&Target>, what: &str, why: &str) -> Option<String> {
-    first.map(|first| format!("{count} {what}, such as {first}: {why}"))
-}
 
 fn properties(answer: &Answer) -> BTreeMap<String, String> {
     let facts = answer

@@ -1,5 +1,5 @@
 //! The settings of TLS with hosts that are found by their address: a certificate is a fact, and only a given authority is trusted.
-use super::super::certificates::roots;
+use super::super::certificates::{self, roots};
 use crate::discovery::DetailsError;
 use std::sync::Arc;
 use tokio_rustls::rustls::{
@@ -28,10 +28,7 @@ pub(super) fn config(ca: Option<&str>) -> Result<Arc<ClientConfig>, DetailsError
         authority,
         algorithms: provider.signature_verification_algorithms,
     };
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has all of them");
-    let mut config = builder
+    let mut config = certificates::tls()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();

@@ -1,7 +1,7 @@
 //! Parses `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
-        fields::{Fields, Handler, strings},
+        fields::{Fields, Handler, strings, switch, word},
         matcher::Budget,
     },
     record::Chain,
@@ -69,22 +69,14 @@ impl Details {
             .of("udevRules, groupRecursive, permissions, identity", &[])?;
         let mut budget = Budget::default();
         let rules = rules(strings("udevRules", fields.take("udevRules"))?, &mut budget)?;
-        let group_recursive = match fields.take("groupRecursive") {
-            None => false,
-            Some(Value::Bool(flag)) => flag,
-            Some(other) => return Err(unfit("groupRecursive", &other, "true or false")),
-        };
+        let group_recursive = switch("groupRecursive", fields.take("groupRecursive"))?;
         let permissions = match fields.take("permissions") {
             None => "rwm".to_owned(),
             Some(Value::String(text)) if PERMISSIONS.contains(&text.as_str()) => text,
             Some(other) => return Err(unfit("permissions", &other, &PERMISSIONS.join(", "))),
         };
-        let identity = match fields.take("identity") {
-            None => Identity::Path,
-            Some(value) if value == "path" => Identity::Path,
-            Some(value) if value == "serial" => Identity::Serial,
-            Some(other) => return Err(unfit("identity", &other, "path or serial")),
-        };
+        let identities = [("path", Identity::Path), ("serial", Identity::Serial)];
+        let identity = word("identity", fields.take("identity"), &identities)?;
         Ok(Self {
             rules,
             steps: budget.steps(),
@@ -254,7 +246,7 @@ mod tests {
             ),
             (
                 "{udevRules: ['TAG==\"a\"'], identity: port}",
-                "`identity: \"port\"`: it must be path or serial",
+                "`identity: \"port\"` must be one of path, serial",
             ),
             (
                 "{udevRules: ['TAG==\"a\"'], group: 1}",

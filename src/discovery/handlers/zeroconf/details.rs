@@ -3,8 +3,9 @@
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
 use super::{
     super::{
-        fields::{Fields, Handler, interfaces, matcher, scope, strings},
+        fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
         matcher::{Budget, Matcher},
+        only::Only,
     },
     address::Address,
 };
@@ -21,7 +22,7 @@ const HANDLER: Handler = Handler {
 };
 /// The keys, without an old name.
 const KEYS: &str =
-    "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain";
+    "kind, name, host, port, txt, addresses, interfaces, identityScope, verify, pin, domain, only";
 /// The default interval of confirmations. A device that died without a goodbye disappears within 20 s, including the
 /// time for its answer.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,6 +50,7 @@ pub(super) struct Details {
     pub(super) steps: usize,
     pub(super) addresses: Addresses,
     pub(super) interfaces: Interfaces,
+    pub(super) only: Only,
     pub(super) scope: Scope,
     /// The interval at which each service is confirmed; `None` if only its TTL decides.
     pub(super) verify: Option<Duration>,
@@ -150,9 +152,10 @@ impl Details {
             txt,
             addresses: addresses(fields.take("addresses"))?,
             interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
+            only: Only::take(&mut fields)?,
             scope: scope(fields.take("identityScope"))?,
             verify: verify(fields.take("verify"))?,
-            pin: pin(fields.take("pin"))?,
+            pin: switch("pin", fields.take("pin"))?,
             steps: budget.steps(),
         };
         Ok(details)
@@ -270,14 +273,6 @@ fn addresses(value: Option<Value>) -> Result<Addresses, String> {
         true => Addresses::OnLink,
         false => Addresses::Within(networks),
     })
-}
-
-fn pin(value: Option<Value>) -> Result<bool, String> {
-    match value {
-        None => Ok(false),
-        Some(Value::Bool(pin)) => Ok(pin),
-        Some(other) => Err(format!("`pin: {other}` must be true or false")),
-    }
 }
 
 fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {

@@ -108,6 +108,7 @@ fn wanted(details: &Details, service: &Service, name: &str, host: &str) -> bool 
     let port = service.port.to_string();
     // A service at port 0 is absent (RFC 2782).
     service.port != 0
+        && details.only.takes(&service.fullname)
         && details.name.as_ref().is_none_or(|m| m.matches(name))
         && details.host.as_ref().is_none_or(|m| m.matches_host(host))
         && details.port.as_ref().is_none_or(|m| m.matches(&port))

@@ -276,3 +276,65 @@ fn a_camera_that_changes_is_asked_again_and_keeps_its_address() {
     let jobs = catalog.start(0, 11 * SECOND);
     assert_eq!(jobs[0].urls[0].host, "10.0.0.7");
 }
+
+#[test]
+fn a_camera_that_does_not_count_gets_no_credentials_as_far_as_its_identity_is_known_without() {
+    const MAC: &str = "00:11:22:33:44:55";
+    let camera = camera("a-1", "10.0.0.7");
+    let url = &candidates(&camera.xaddrs, &camera.sources, |_| true)[0];
+    for (yaml, mac, expected) in [
+        (
+            "{only: ['http://10.0.0.7/onvif/device_service-a-1']}",
+            None,
+            true,
+        ),
+        ("{identity: endpoint, only: a-1}", None, true),
+        ("{identity: endpoint, only: [b-2]}", None, false),
+        (
+            "{identity: mac, only: ['00:11:22:33:44:55']}",
+            Some(MAC),
+            true,
+        ),
+        (
+            "{identity: mac, only: ['00:11:22:33:44:66']}",
+            Some(MAC),
+            false,
+        ),
+        ("{identity: mac, only: ['00:11:22:33:44:55']}", None, true),
+        ("{identity: serial, only: [S2]}", None, true),
+    ] {
+        let details = Details::parse(yaml).unwrap();
+        assert_eq!(takes(&details, &camera, url, mac), expected, "{yaml}");
+    }
+    let cameras = [camera];
+    let ids_of = |yaml: &str| found(&mut catalog(yaml), &cameras, None).devices.len();
+    assert_eq!(ids_of("{identity: serial, only: [S2]}"), 0);
+    assert_eq!(ids_of("{identity: serial, only: [S1, S2]}"), 1);
+}
+
+#[test]
+fn cameras_without_news_are_asked_again_one_after_the_other() {
+    let mut catalog = catalog("");
+    let cameras = ["a-1", "b-2", "c-3"].map(|uuid| camera(uuid, "10.0.0.7"));
+    found(&mut catalog, &cameras, None);
+    let mut now = SECOND + REFRESH;
+    let ask = |catalog: &mut Catalog, now| {
+        let jobs = catalog.start(0, now);
+        for job in &jobs {
+            catalog.finished(&job.camera, outcome(job, None), now);
+        }
+        jobs.len()
+    };
+    assert_eq!(ask(&mut catalog, now), 1);
+    assert_eq!(ask(&mut catalog, now + SECOND), 0);
+    assert_eq!(catalog.wake(now + SECOND), Some(now + BETWEEN_REFRESHES));
+    let mut newer = Found::clone(&cameras[2]);
+    newer.generation += 1;
+    catalog.set_cameras(
+        [&cameras[0], &cameras[1], &Arc::new(newer)].into_iter(),
+        now,
+    );
+    assert_eq!(ask(&mut catalog, now + SECOND), 1, "news do not wait");
+    now += BETWEEN_REFRESHES;
+    assert_eq!(ask(&mut catalog, now), 1);
+}

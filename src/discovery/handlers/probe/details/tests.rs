@@ -21,6 +21,16 @@ fn hosts_are_networks_ranges_addresses_and_names_and_each_is_asked_once() {
             "plc-4.plant"
         ]
     );
+    let targets = |yaml: &str| parse(yaml).targets().count();
+    let two = "only: ['10.1.2.2:502', 'plc:502', '10.1.2.9:502']";
+    assert_eq!(
+        targets(&format!(
+            "{{hosts: [10.1.2.0/29, plc], ask: modbus, {two}}}"
+        )),
+        2
+    );
+    let by_mac = format!("{{hosts: [10.1.2.0/29, plc], ask: modbus, identity: mac, {two}}}");
+    assert_eq!(targets(&by_mac), 7, "their identities are not known before");
     let named = |text: &str| details.is_named(&Target::Address(text.parse().unwrap()));
     assert!(named("fd00::7") && !named("10.1.2.1"));
     assert_eq!(

@@ -287,10 +287,15 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Insta
     let seen = listed(&Vec::from_iter(seen));
     if sees
         && let Some((key, its)) = &configuration
-        && let Some(most) = its.spec.max_nodes
+        && let Some(most) = its.spec.most_nodes()
+        && (devices.iter()).any(|(_, instance)| instance.spec.nodes.len() >= most)
     {
+        let usual = match its.spec.max_nodes {
+            Some(_) => "",
+            None => " by default",
+        };
         let text = format!(
-            "The Pod may run on node {node}, which sees the device and does not offer it: spec.maxNodes of Configuration {key} is {most}, and {seen} offers it. Let the Pod run there, or raise maxNodes."
+            "The Pod may run on node {node}, which sees the device and does not offer it: spec.maxNodes of Configuration {key} is {most}{usual}, and it is offered by {seen}. Let the Pod run there, or raise maxNodes."
         );
         let next = format!(
             "kubectl -n {} edit configuration {}",

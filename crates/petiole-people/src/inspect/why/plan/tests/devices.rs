@@ -227,8 +227,27 @@ fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
             "maxNodes",
             only_on_1(pinned("node-2")).configuration(|c| c["spec"]["maxNodes"] = json!(1)),
             Cause::MaxNodes,
-            &["spec.maxNodes of Configuration default/cam is 1, and node-1 offers it"],
+            &["spec.maxNodes of Configuration default/cam is 1, and it is offered by node-1."],
             "edit configuration cam",
+        ),
+        case(
+            "the default of maxNodes",
+            only_on_1(pinned("node-2"))
+                .configuration(|c| c["spec"]["discoveryHandler"]["name"] = json!("onvif"))
+                .instance(|i| i["spec"]["nodes"] = json!(vec!["node-1"; 16])),
+            Cause::MaxNodes,
+            &[
+                "spec.maxNodes of Configuration default/cam is 16 by default, and it is offered by node-1.",
+            ],
+            "edit configuration cam",
+        ),
+        case(
+            "one node of the default of maxNodes",
+            only_on_1(pinned("node-2"))
+                .configuration(|c| c["spec"]["discoveryHandler"]["name"] = json!("onvif")),
+            Cause::NodeDoesNotSee,
+            &[],
+            "",
         ),
         case(
             "the Configuration's nodeSelector",

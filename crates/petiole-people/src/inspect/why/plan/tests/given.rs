@@ -330,7 +330,7 @@ fn a_pod_that_may_not_run_where_the_device_is_does_not_wait_for_a_slot() {
             world
         },
         Cause::MaxNodes,
-        &["node-1 offers it"],
+        &["offered by node-1"],
         "",
     )]);
 }

@@ -1,5 +1,5 @@
-//! The filters of Akri's handler `onvif`: `{action: Include, items: […]}`. Pure.
-use super::super::fields::{Fields, Handler, strings};
+//! The filters of Akri's handlers `onvif` and `opcua`: `{action: Include, items: […]}`. Pure.
+use super::fields::{Fields, Handler, strings, word};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// The most items of a filter. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const ITEMS_MAX: usize = 256;
 
-/// A filter over texts. An item matches a text that contains it, as in Akri.
+/// A filter over texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     is_include: bool,
@@ -26,16 +26,9 @@ impl Filter {
             return Ok(Self::default());
         };
         let mut fields = Fields::new(handler, path, value)?.of("action, items", &[])?;
-        let action = fields.take("action");
-        let is_include = match action.as_ref().map(|action| (action, action.as_str())) {
-            None | Some((_, Some("Include"))) => true,
-            Some((_, Some("Exclude"))) => false,
-            Some((action, _)) => {
-                return Err(format!(
-                    "`{path}.action: {action}` must be Include or Exclude"
-                ));
-            }
-        };
+        let action = format!("{path}.action");
+        let actions = [("Include", true), ("Exclude", false)];
+        let is_include = word(&action, fields.take("action"), &actions)?;
         let items = strings(&format!("{path}.items"), fields.take("items"))?;
         if is_include && items.is_empty() {
             return Err(format!(
@@ -62,10 +55,15 @@ impl Filter {
         self.items.is_empty()
     }
 
-    /// Returns whether it takes a device with these texts.
+    /// Returns whether it takes a device with these texts. An item matches a text that contains it, as in Akri's `onvif`.
     pub(super) fn takes<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> bool {
         let has = |text: &str| self.items.iter().any(|item| text.contains(item.as_str()));
-        self.is_empty() || texts.into_iter().any(has) == self.is_include
+        texts.into_iter().any(has) == self.is_include
+    }
+
+    /// Returns whether it takes a device with this text. An item matches the whole text, as in Akri's `opcua`.
+    pub(super) fn takes_whole(&self, text: &str) -> bool {
+        self.items.iter().any(|item| item == text) == self.is_include
     }
 
     /// Returns whether it takes an address. An item that is an address or a network matches the whole address.
@@ -76,6 +74,6 @@ impl Filter {
             let network = network.or_else(|| item.parse::<IpAddr>().ok().map(IpNet::from));
             network.map_or_else(|| text.contains(item), |network| network.contains(&address))
         });
-        self.is_empty() || has == self.is_include
+        has == self.is_include
     }
 }
