@@ -73,6 +73,20 @@ impl fmt::Display for Workload {
     }
 }
 
+impl Workload {
+    /// Returns whether a Pod of this name may be its own. The name of a Deployment's Pod has two parts more, those of other
+    /// workloads one.
+    pub(crate) fn may_have_made(&self, pod: &str) -> bool {
+        let more = pod.strip_prefix(&*self.key.name);
+        let more = more.and_then(|more| more.strip_prefix('-'));
+        let parts = match self.kind {
+            WorkloadKind::Deployment => 2,
+            _ => 1,
+        };
+        more.is_some_and(|more| more.split('-').count() == parts)
+    }
+}
+
 /// Returns the workloads of this name that have Pods with devices, in one namespace or in all.
 pub fn named(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> BTreeSet<Workload> {
     (snapshot.pods.iter())
