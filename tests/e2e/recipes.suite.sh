@@ -35,13 +35,17 @@ unpack_servers() {
   [ ! -e "$SERVERS/ready" ] || return 0
   local package
   mkdir -p "$SERVERS/packages"
-  if ! (cd "$SERVERS/packages" && { apt-get download -qq "${PACKAGES[@]}" || { apt-get update -qq && apt-get download -qq "${PACKAGES[@]}"; }; }); then
+  if ! (cd "$SERVERS/packages" && { download || { apt-get update -qq && download; }; }); then
     echo "a package of Debian 12 cannot be had here: ${PACKAGES[*]}"
     exit 77
   fi
   for package in "$SERVERS"/packages/*.deb; do dpkg -x "$package" "$SERVERS"; done
   rm -r "$SERVERS/packages"
   touch "$SERVERS/ready"
+}
+
+download() {
+  apt-get -o APT::Sandbox::User=root download -qq "${PACKAGES[@]}"
 }
 
 # A /dev of the node's own: nothing of it is this machine's, and it goes with the node.
