@@ -131,7 +131,7 @@ load_busybox() { # IMAGE
   local root=$SUITE/image command
   mkdir -p "$root/bin"
   cp "$(command -v busybox)" "$root/bin/busybox"
-  for command in sh env sort sleep cat kill ls stat wget; do ln -s busybox "$root/bin/$command"; done
+  for command in sh env sort sleep cat kill ls stat; do ln -s busybox "$root/bin/$command"; done
   cluster image "$1" "$root" /bin/sh >"$SUITE/busybox.tar"
   cluster load "$SUITE/busybox.tar"
 }

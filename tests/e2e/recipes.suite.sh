@@ -109,7 +109,7 @@ show_sysfs() {
 # give NAME [CHECK]: applies a recipe. Without CHECK the container runs the recipe's own command, else this one.
 give() {
   kubectl create --dry-run=client --validate=strict -o json -f "$RECIPES/$1.yaml" |
-    jq --arg check "${2:+set -e; $2; echo works; exec sleep 2147483647}" --arg servers "$SERVERS" --arg libraries "$LIBRARIES" '
+    jq --arg check "${2:+set -ex; $2; echo works; exec sleep 2147483647}" --arg servers "$SERVERS" --arg libraries "$LIBRARIES" '
       ([["/usr", "/usr"], ["/lib", "/usr/lib"], ["/lib64", "/usr/lib64"], [$servers, $servers]]
         | to_entries | map({name: "machine-\(.key)", at: .value[0], path: .value[1]})) as $folders |
       (if .kind == "List" then .items[] else . end) |
@@ -145,7 +145,7 @@ has_rights() { # PATH "MODE UID GID": a command for Pods
 }
 
 test_what_is_plugged_into_a_node() {
-  give zigbee "$(opened /dev/zigbee); [ ! -t 3 ] || stty -F /dev/zigbee 115200 raw; $(has_rights /dev/zigbee '660 1000 1000')
+  give zigbee "$(opened /dev/zigbee); [ ! -t 3 ] || stty -F /dev/zigbee raw; $(has_rights /dev/zigbee '660 1000 1000')
     [ \"\$UDEV_DEVNODE\" = /dev/ttyUSB0 ]; $(opened /dev/ttyUSB0); $(opened /dev/serial/by-id/usb-Zigbee-if00)
     grep -q 'CapEff:.0000000000000000' /proc/self/status"
   give webcam "$(opened /dev/webcam); [ \"\$UDEV_DEVNODE\" = /dev/video0 ]"
@@ -154,7 +154,7 @@ test_what_is_plugged_into_a_node() {
   give printer-usb '[ "$UDEV_DEVNODE" = /dev/bus/usb/001/004 ]; exec 3<>"$UDEV_DEVNODE"'
   # NUT itself, with its driver for tests.
   give ups "$(has_rights '"$UDEV_DEVNODE"' '666 0 0'); exec 3<>\"\$UDEV_DEVNODE\"
-    export NUT_CONFPATH=/nut NUT_STATEPATH=/nut NUT_ALTPIDPATH=/nut; mkdir -m 700 /nut; cd /nut
+    echo root:x:0:0::/: >/etc/passwd; export NUT_CONFPATH=/nut NUT_STATEPATH=/nut NUT_ALTPIDPATH=/nut; mkdir -m 700 /nut; cd /nut
     printf '[ups]\n driver = dummy-ups\n port = ups.dev\n' >ups.conf
     echo 'ups.status: OL' >ups.dev; echo 'LISTEN 0.0.0.0' >upsd.conf; : >upsd.users
     $SERVERS/lib/nut/dummy-ups -a ups -u root; $SERVERS/lib/nut/upsd -u root
@@ -170,7 +170,7 @@ test_device_nodes_that_every_machine_has() {
     $(has_rights /dev/dri/renderD128 '660 1000 1000')"
   give kvm "$(opened /dev/kvm); $(has_rights /dev/kvm '660 1001 1001')"
   give fuse "$(opened /dev/fuse); $(if_real /dev/fuse a:e5 'mkdir /data; busybox mount -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 none /data')"
-  give tun "$(opened /dev/net/tun); $(if_real /dev/net/tun a:c8 'ip tuntap add dev tun9 mode tun')"
+  give tun "$(opened /dev/net/tun); $(if_real /dev/net/tun a:c8 '/usr/bin/ip tuntap add dev tun9 mode tun')"
   give gpio "$(opened /dev/gpiochip0); [ \"\$DEVICE_PATH\" = /dev/gpiochip0 ]"
   local name
   for name in sound gpu kvm fuse tun gpio; do works $name; done
@@ -205,4 +205,15 @@ test_what_announces_itself_on_the_lan() {
   works printer-ipp
   works esphome
   works chromecast
+}
+
+show() {
+  kubectl get pods,configurations,instances -o wide
+  kubectl get events | grep -v Normal
+  local pod
+  for pod in $(kubectl get pods -o name); do
+    echo "--- $pod"
+    kubectl logs "$pod" --tail=15
+  done
+  kubectl -n petiole logs daemonset/petiole-agent --tail=20 | cut -c1-400
 }

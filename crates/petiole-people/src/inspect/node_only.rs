@@ -44,7 +44,7 @@ pub(crate) fn amounts(offering: &[Offer<'_>]) -> String {
             slots,
             in_use,
         } = offer;
-        match in_use {
+        match *in_use {
             0 => format!("{node} has {slots}"),
             _ => format!("{node} has {slots} ({in_use} in use)"),
         }

@@ -48,7 +48,7 @@ pub(super) fn of_instance(
     key: &InstanceKey,
     now: Timestamp,
 ) -> Option<String> {
-    let is_it = |name: &str| key.name == *name;
+    let is_it = |name: &str| key.name.as_str() == name;
     evicted(snapshot, "Instance", &key.namespace, is_it, now)
 }
 
@@ -103,7 +103,9 @@ pub(super) fn remedy(
         return otherwise.to_owned();
     }
     let refused = last(snapshot, Reason::EvictionRefused, |object| {
-        is_named(object, "Instance", &key.namespace, |name| key.name == *name)
+        is_named(object, "Instance", &key.namespace, |name| {
+            key.name.as_str() == name
+        })
     });
     match refused.and_then(|event| event.message.as_deref()) {
         Some(refused) => sentence(refused),

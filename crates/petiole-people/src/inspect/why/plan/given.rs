@@ -27,7 +27,9 @@ pub(super) fn what_it_has(
     };
     let is_of = |taken: &&Taken<'_>| match &owner {
         Some(Owner::Instance(key)) => key == taken.key,
-        _ => taken.instance.spec.configuration_key(&taken.key.namespace) == of,
+        None | Some(Owner::Configuration(_)) => {
+            taken.instance.spec.configuration_key(&taken.key.namespace) == of
+        }
     };
     // A slot that one of several Pods has may be another's.
     let its = slots.iter().filter(|taken| taken.slot.pods.len() == 1);
