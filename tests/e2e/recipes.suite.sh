@@ -136,6 +136,10 @@ all_say() { # NAME TEXT
   for pod in $pods; do logs_have "$pod" "$2" || return 1; done
 }
 
+tells() { # TEXT ARGS… of petiole
+  cluster on control "$PETIOLE" "${@:2}" 2>&1 | matches -F "$1"
+}
+
 opened() { # PATH: a command for Pods
   echo "exec 3<>$1"
 }
@@ -162,6 +166,8 @@ test_what_is_plugged_into_a_node() {
   local name
   for name in zigbee webcam coral tpm printer-usb; do works $name; done
   works ups OL
+  within 10 "why says where the container has the stick" tells '/dev/ttyUSB0, also at /dev/zigbee and at the links of udev' why deployment/zigbee
+  tells '/dev/zigbee' devices -o wide || fail "devices does not say it"
 }
 
 test_device_nodes_that_every_machine_has() {
@@ -174,6 +180,7 @@ test_device_nodes_that_every_machine_has() {
   give gpio "$(opened /dev/gpiochip0); [ \"\$DEVICE_PATH\" = /dev/gpiochip0 ]"
   local name
   for name in sound gpu kvm fuse tun gpio; do works $name; done
+  tells 'akri.sh/kvm, have no Instances (spec.instances is false): node-1 has 1000 (2 in use)' devices || fail "devices does not say who has /dev/kvm"
 }
 
 if_real() { # PATH MAJOR:MINOR COMMAND: a command for Pods
