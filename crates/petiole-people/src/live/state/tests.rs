@@ -50,7 +50,7 @@ fn selected(state: &State) -> String {
 fn devices_without_instances_are_said_in_a_note() {
     let mut state = state([]);
     assert!(state.shown().notes.is_empty());
-    let spec = json!({"spec": {"discoveryHandler": {"name": "paths"}, "instances": false}});
+    let spec = json!({"metadata": {}, "spec": {"discoveryHandler": {"name": "paths"}, "instances": false}});
     let mut looked = snapshot([]);
     let key = ConfigurationKey::new("default", "kvm");
     (looked.configurations).insert(key, serde_json::from_value(spec).unwrap());
