@@ -113,7 +113,7 @@ fn rows(flags: &Flags, devices: &[Device]) -> Rows {
 }
 
 /// Returns the columns that the user asks for.
-fn columns(flags: &Flags, namespace: &str, cells: [String; 6], wide: [String; 4]) -> Vec<String> {
+fn columns(flags: &Flags, namespace: &str, cells: [String; 6], wide: [String; 5]) -> Vec<String> {
     let is_wide = flags.output == Output::Wide;
     let namespace = (flags.namespace.all_namespaces).then(|| namespace.to_owned());
     let wide = wide.into_iter().filter(|_| is_wide);

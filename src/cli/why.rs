@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use petiole_people::inspect::{
     read,
     snapshot::Snapshot,
-    why::{Target, explain},
+    why::{Target, evicted, explain},
     workloads::{self, Workload, WorkloadKind},
 };
 
@@ -120,6 +120,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         [target] => target.clone(),
         [] => match kind {
             Some(kind) => kind.target(key),
+            None if evicted(&snapshot, &key) => Target::Pod(key),
             None => {
                 incomplete(&snapshot)?;
                 let others = found(&snapshot, None, None, name);

@@ -131,7 +131,7 @@ runs_on() { # NODE DEPLOYMENT
 
 test_a_deployment_follows_its_device_to_another_node() {
   followed follow
-  local first instance
+  local first instance object
   deploy user follow -
   within 30 "its Pod runs on node-1" runs_on node-1 user
   first=$(pod_of user)
@@ -142,6 +142,9 @@ test_a_deployment_follows_its_device_to_another_node() {
   note "device moved to another node -> Running there: $TOOK s, of which 5 s are the grace period"
   within 5 "the Pod's Event says why" has_event "$first" "PodEvicted: evicted, because node node-1 does not see the device"
   within 5 "so does the Instance's" has_event "$instance" "Pod default/$first is evicted"
+  for object in "pod/$first" deployment/user "instance/$instance"; do
+    cluster on control "$PETIOLE" why "$object" | matches -F "Pod default/$first was evicted" || fail "why $object does not say it"
+  done
   is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
   kubectl delete deployment user >/dev/null
 }

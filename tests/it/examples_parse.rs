@@ -5,20 +5,17 @@ use petiole::{api::configuration::Configuration, discovery::handlers::builtin};
 use serde_json::Value;
 use std::{collections::BTreeSet, path::Path};
 
+/// The folders with examples.
+const EXAMPLES: &str = "examples";
+const RECIPES: &str = "examples/recipes";
+
 #[test]
 fn every_example_is_taken_by_its_handler() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut handlers_seen = BTreeSet::new();
-    for file in folder.read_dir().unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_none_or(|e| e != "yaml") {
-            continue;
-        }
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+    for (name, text) in manifests(EXAMPLES).into_iter().chain(manifests(RECIPES)) {
         for configuration in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
             if configuration["kind"] == "Configuration" {
-                handlers_seen.insert(check(name, &configuration));
+                handlers_seen.insert(check(&name, &configuration));
                 let is_asked_for = ["{{PLACEHOLDER}}", &format!("akri.sh/{name}: 1")];
                 let mut is_asked_for = is_asked_for.iter();
                 assert!(is_asked_for.any(|name| text.contains(*name)), "{name}");
@@ -30,8 +27,53 @@ fn every_example_is_taken_by_its_handler() {
 }
 
 #[test]
+fn every_recipe_has_a_deployment_a_line_on_its_page_and_a_line_in_its_suite() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let page = read("docs/recipes.md");
+    let suite = read("tests/e2e/recipes.suite.sh");
+    let given: BTreeSet<&str> = suite
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("give "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let recipes = manifests(RECIPES);
+    let names: BTreeSet<&str> = recipes.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(given, names, "the suite gives each recipe");
+    for (name, text) in &recipes {
+        assert!(
+            page.contains(&format!("(../{RECIPES}/{name}.yaml)")),
+            "{name}"
+        );
+        let documents = serde_saphyr::from_multiple::<Value>(text).unwrap();
+        let deployment = documents.iter().find(|d| d["kind"] == "Deployment");
+        let deployment = deployment.unwrap_or_else(|| panic!("{name}: no Deployment"));
+        assert_eq!(deployment["metadata"]["name"], **name);
+        let template = &deployment["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["app"], **name);
+        let limits = &template["spec"]["containers"][0]["resources"]["limits"];
+        assert_eq!(limits[format!("akri.sh/{name}")], 1, "{name}");
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the text of each manifest of a folder, with the name of its file.
+fn manifests(folder: &str) -> Vec<(String, String)> {
+    let files = root().join(folder).read_dir().unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|e| e == "yaml"));
+    let named = paths.map(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read_to_string(&path).unwrap())
+    });
+    named.collect()
+}
+
+#[test]
 fn akris_configurations_are_read_whole() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/akri");
+    let folder = root().join("tests/akri");
     let mut names = BTreeSet::new();
     for file in folder.read_dir().unwrap() {
         let path = file.unwrap().path();

@@ -22,7 +22,7 @@ Examples:
   echo 'kind: _ipp._tcp' | petiole discover zeroconf --details - -v
   echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
   petiole discover udev --details examples/udev-serial.yaml --for 1s
-  petiole discover paths --details examples/paths-fuse.yaml --for 1s
+  petiole discover paths --details examples/recipes/fuse.yaml --for 1s
   petiole discover onvif --details examples/onvif-cameras.yaml -o wide
   petiole discover opcua --details examples/opcua.yaml --for 10s -o wide
   petiole discover mqtt --details examples/mqtt-home-assistant.yaml --for 5s

@@ -38,6 +38,9 @@ pub struct Device {
     pub device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The further path of its device node in containers, or its folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_path: Option<String>,
     pub configuration: String,
     pub resource: String,
     /// The nodes that offer it, and whether each of them sees it.
@@ -116,12 +119,15 @@ fn device(
         true => cause.map(|condition| condition.reason.clone()),
         false => Some(health.clone()),
     };
+    let configuration = snapshot.configuration_of(key, instance);
+    let wish = configuration.and_then(|(_, its)| its.spec.container_devices.as_ref());
     let message = cause.map(|condition| cut(condition.message.clone(), MESSAGE_MAX));
     Device {
         namespace: key.namespace.clone(),
         instance: key.name.clone().into(),
         device: device_name(instance),
         address: address(&instance.spec.broker_properties),
+        container_path: wish.and_then(|wish| wish.path.clone()),
         configuration: instance.spec.configuration_name.clone().into(),
         resource: snapshot.instance_resource(key).into(),
         nodes: nodes(instance),
@@ -202,7 +208,7 @@ impl Device {
         "HEALTH",
         "CONFIGURATION",
     ];
-    pub const WIDE_COLUMNS: [&str; 4] = ["SLOTS", "ADDRESS", "RESOURCE", "AGE"];
+    pub const WIDE_COLUMNS: [&str; 5] = ["SLOTS", "ADDRESS", "PATH", "RESOURCE", "AGE"];
 
     /// Returns what is shown of a device whose Instance was deleted since `cells` were shown.
     pub fn deleted(namespace: &str, instance: &str, cells: &[String; 6]) -> Self {
@@ -211,6 +217,7 @@ impl Device {
             instance: instance.to_owned(),
             device: cells[1].clone(),
             address: None,
+            container_path: None,
             configuration: cells[5].clone(),
             resource: String::new(),
             nodes: vec![],
@@ -245,11 +252,12 @@ impl Device {
         ]
     }
 
-    pub fn wide_cells(&self) -> [String; 4] {
+    pub fn wide_cells(&self) -> [String; 5] {
         let age = self.age.map(petiole_model::model::age::short);
         [
             format!("{}/{}", self.used.len(), self.capacity),
             or_none(self.address.clone().unwrap_or_default()),
+            or_none(self.container_path.clone().unwrap_or_default()),
             self.resource.clone(),
             age.unwrap_or_default(),
         ]

@@ -4,6 +4,7 @@
 //! `snapshot` has the objects of one moment, and `read` gets them. What is said about them is decided without effects.
 pub mod devices;
 pub mod doctor;
+pub(crate) mod events;
 pub mod follow;
 pub mod node_only;
 mod nodes;

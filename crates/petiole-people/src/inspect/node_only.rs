@@ -1,30 +1,54 @@
 //! Describes Configurations without Instances (`instances: false`), of which only the nodes say what they have. Pure.
-use super::{snapshot::Snapshot, words::listed};
+use super::{pods::extended_requests, slots::asking, snapshot::Snapshot, words::listed};
 use petiole_base::quantity::count;
 use petiole_model::{
     api::configuration::Configuration,
     model::{printable::printable, resource_name::ResourceName},
 };
 
-/// Returns the nodes that list the resource of a Configuration without Instances, each with how much of it.
+/// What a node has of a resource.
+pub(crate) struct Offer<'a> {
+    pub(crate) node: &'a str,
+    slots: u64,
+    /// The slots for which Pods of the node ask, as far as Pods can be read.
+    in_use: u64,
+}
+
+/// Returns the nodes that list the resource of a Configuration without Instances.
 pub(crate) fn offering<'a>(
     snapshot: &'a Snapshot,
     configuration: &Configuration,
     resource: &ResourceName,
-) -> Vec<(&'a str, u64)> {
+) -> Vec<Offer<'a>> {
     let nodes = snapshot.nodes.iter();
     let nodes = nodes.filter(|_| !configuration.spec.instances);
     let nodes = nodes.filter_map(|(name, node)| {
         let allocatable = node.status.as_ref()?.allocatable.as_ref()?;
-        let amount = count(&allocatable.get(resource.as_str())?.0)?;
-        (amount > 0).then_some((name.as_str(), amount))
+        let slots = count(&allocatable.get(resource.as_str())?.0)?;
+        let pods = asking(snapshot, name, resource);
+        let asked = pods.filter_map(|key| extended_requests(&snapshot.pods[key]).remove(resource));
+        (slots > 0).then(|| Offer {
+            node: name,
+            slots,
+            in_use: asked.sum(),
+        })
     });
     nodes.collect()
 }
 
 /// Returns how much of the resource each node has, for a sentence.
-pub(crate) fn amounts(offering: &[(&str, u64)]) -> String {
-    let amount = |(node, amount): &(&str, u64)| format!("{node} has {amount}");
+pub(crate) fn amounts(offering: &[Offer<'_>]) -> String {
+    let amount = |offer: &Offer<'_>| {
+        let Offer {
+            node,
+            slots,
+            in_use,
+        } = offer;
+        match *in_use {
+            0 => format!("{node} has {slots}"),
+            _ => format!("{node} has {slots} ({in_use} in use)"),
+        }
+    };
     let amounts: Vec<String> = offering.iter().map(amount).collect();
     format!(
         "have no Instances (spec.instances is false): {}",
@@ -40,6 +64,9 @@ pub fn sentences(snapshot: &Snapshot) -> Vec<String> {
         let resource = snapshot.configuration_resource(key, configuration);
         let offering = offering(snapshot, configuration, &resource);
         let text = match offering.is_empty() {
+            true if snapshot.hidden.nodes => format!(
+                "Configuration {key} has no Instances, and the nodes that have {resource} cannot be read."
+            ),
             true => {
                 format!("Configuration {key} has no Instances, and no node has {resource} now.")
             }

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, api::ListParams};
 use petiole_cluster::{instance_key, key_of, watch::Read};
 use petiole_model::{
-    api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices},
+    api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices, reason::Reason},
     model::{
         instance_name::InstanceKey,
         names::{Key, ObjectKey},
@@ -48,18 +48,9 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
 
 /// Adds what else explains the objects of a namespace: the Nodes, what they report, and the warnings.
 pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snapshot) {
+    let unknown = "so which of them are ready, cordoned or tainted is not known";
+    nodes(client, unknown, snapshot).await;
     let unread = &mut snapshot.unread;
-    let nodes = petiole_cluster::list_all::<Node>(&Api::all(client.clone())).await;
-    let nodes = noted(
-        nodes,
-        "list nodes",
-        "so which of them are ready, cordoned or tainted is not known",
-        unread,
-    );
-    snapshot.hidden.nodes = nodes.is_none();
-    snapshot.nodes = (nodes.into_iter().flatten())
-        .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
-        .collect();
     let node_devices = petiole_cluster::list_all::<NodeDevices>(&Api::all(client.clone())).await;
     let node_devices = noted(
         node_devices,
@@ -72,14 +63,34 @@ pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snaps
         .map(|devices| (devices.metadata.name.unwrap_or_default(), devices.spec))
         .collect();
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let warnings = ListParams::default().fields("type=Warning");
-    let events = events.list(&warnings).await.map(|list| list.items);
+    let events = warnings_and_evictions(&events).await;
     let list = format!("list events {}", place(Some(namespace)));
     let what = "so refused brokers and Services may not be known";
     snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
     snapshot
         .events
         .sort_by_key(|event| event.metadata.creation_timestamp.clone());
+}
+
+/// An eviction is no warning.
+async fn warnings_and_evictions(events: &Api<Event>) -> kube::Result<Vec<Event>> {
+    let evicted = format!("reason={}", Reason::PodEvicted.as_str());
+    let mut found = vec![];
+    for fields in ["type=Warning", &evicted] {
+        let some = ListParams::default().fields(fields);
+        found.extend(events.list(&some).await?.items);
+    }
+    Ok(found)
+}
+
+/// Adds the Nodes. `unknown` says what is not known without them.
+async fn nodes(client: &Client, unknown: &str, snapshot: &mut Snapshot) {
+    let nodes = petiole_cluster::list_all::<Node>(&Api::all(client.clone())).await;
+    let nodes = noted(nodes, "list nodes", unknown, &mut snapshot.unread);
+    snapshot.hidden.nodes = nodes.is_none();
+    snapshot.nodes = (nodes.into_iter().flatten())
+        .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
+        .collect();
 }
 
 /// Returns the Events of an Instance, or why they cannot be read.
@@ -100,6 +111,11 @@ pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result
     let mut snapshot = objects(client, namespace).await?;
     let what = "so not all Pods that hold a slot are known";
     pods(client, namespace, what, &mut snapshot).await;
+    let mut configurations = snapshot.configurations.values();
+    if configurations.any(|configuration| !configuration.spec.instances) {
+        let unknown = "so what they have of Configurations without Instances is not known";
+        nodes(client, unknown, &mut snapshot).await;
+    }
     Ok(snapshot)
 }
 

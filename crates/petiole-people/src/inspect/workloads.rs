@@ -73,6 +73,18 @@ impl fmt::Display for Workload {
     }
 }
 
+impl Workload {
+    /// Returns whether a Pod of this name may be its own. The name of a Deployment's Pod has two parts more, those of other
+    /// workloads one.
+    pub(crate) fn may_have_made(&self, pod: &str) -> bool {
+        let more = pod.strip_prefix(self.key.name.as_str());
+        let more = more.and_then(|more| more.strip_prefix('-'));
+        let is_deployment = self.kind == WorkloadKind::Deployment;
+        let parts = if is_deployment { 2 } else { 1 };
+        more.is_some_and(|more| more.split('-').count() == parts)
+    }
+}
+
 /// Returns the workloads of this name that have Pods with devices, in one namespace or in all.
 pub fn named(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> BTreeSet<Workload> {
     (snapshot.pods.iter())

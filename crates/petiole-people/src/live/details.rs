@@ -1,5 +1,6 @@
 //! Describes one device in full, for its page. Pure.
 use crate::inspect::{
+    events::last_seen,
     pods::{inspection, is_ready, label, node_of, state_of},
     slots,
     snapshot::Snapshot,
@@ -7,7 +8,7 @@ use crate::inspect::{
 };
 use k8s_openapi::{
     api::core::v1::{Event, Pod},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
+    apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use petiole_model::{
@@ -159,15 +160,12 @@ fn said(answer: &Explanation) -> Why {
     }
 }
 
-/// An Event has the time and the number of its repetitions in old fields or in new ones.
+/// An Event has the number of its repetitions in an old field or in a new one.
 fn happened(event: Event) -> Happened {
+    let at = last_seen(&event);
     let series = event.series.unwrap_or_default();
-    let micro = [series.last_observed_time, event.event_time];
-    let micro = micro.into_iter().flatten().map(|MicroTime(at)| at);
-    let plain = [event.last_timestamp, event.metadata.creation_timestamp];
-    let plain = plain.into_iter().flatten().map(|Time(at)| at);
     Happened {
-        at: micro.chain(plain).max(),
+        at,
         warning: event.type_.as_deref() == Some("Warning"),
         reason: event.reason.unwrap_or_default(),
         message: event.message.unwrap_or_default(),

@@ -114,6 +114,14 @@ async fn node(
         .into_iter()
         .map(|object| (instance_key(&object.metadata), object));
     snapshot.instances = instances.collect();
+    match kubelet.node().await {
+        Ok(node) => {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            snapshot.nodes.insert(name, node);
+        }
+        // The request for Pods fails for the same reason, and says it.
+        Err(_) => snapshot.hidden.nodes = true,
+    }
     match kubelet.pods().await {
         Ok(pods) => {
             let pods = pods.items.into_iter();

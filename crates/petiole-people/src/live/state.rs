@@ -3,6 +3,7 @@ use super::filter::{self, By, Filter};
 use crate::{
     inspect::{
         devices::{Device, devices},
+        node_only,
         snapshot::Snapshot,
         words::plural,
     },
@@ -80,6 +81,8 @@ pub(super) struct Shown<'a> {
     devices: &'a [Device],
     /// The Configurations that are not ready.
     configurations: &'a [NotReady],
+    /// What is said of the devices that have no Instances.
+    notes: &'a [String],
     /// The newest first.
     changes: Vec<&'a Change>,
 }
@@ -105,6 +108,7 @@ pub(super) struct State {
     /// The time of that look.
     looked_at: Timestamp,
     configurations: Vec<NotReady>,
+    pub(super) notes: Vec<String>,
     /// The error of the last look; the devices are those of the look before.
     pub(super) error: Option<String>,
     is_stale: bool,
@@ -125,6 +129,7 @@ impl State {
             devices: None,
             looked_at: Timestamp::UNIX_EPOCH,
             configurations: vec![],
+            notes: vec![],
             error: None,
             is_stale: false,
             changes: vec![],
@@ -157,6 +162,7 @@ impl State {
                 let surplus = self.changes.len().saturating_sub(CHANGES_MAX);
                 self.changes.drain(..surplus);
                 self.configurations = not_ready(snapshot);
+                self.notes = node_only::sentences(snapshot);
                 self.devices = Some(after);
                 self.looked_at = now;
             }
@@ -249,6 +255,7 @@ impl State {
             error: self.error.as_deref(),
             devices: self.all(),
             configurations: &self.configurations,
+            notes: &self.notes,
             changes: self.changes.iter().rev().collect(),
         }
     }

@@ -88,11 +88,11 @@ fn title(state: &State) -> Vec<Line<'_>> {
         Span::styled("petiole top", bold),
         Span::raw(format!("  {}: {}", state.place, state.summary())),
     ]);
-    let error = state
-        .error
-        .as_ref()
-        .map(|error| Line::styled(printable(error), Style::new().fg(Color::Red)));
-    [head].into_iter().chain(error).collect()
+    let said = match &state.error {
+        Some(error) => Some(Line::styled(printable(error), Style::new().fg(Color::Red))),
+        None => (!state.notes.is_empty()).then(|| Line::raw(state.notes.join(" "))),
+    };
+    [head].into_iter().chain(said).collect()
 }
 
 /// Returns what is wrong with a device in a word, or that nothing is.
@@ -102,7 +102,7 @@ fn state_of(device: &Device) -> &str {
 
 fn row(device: &Device) -> [String; 7] {
     let [name, shown, nodes, used, _, _] = device.cells();
-    let [slots, _, _, age] = device.wide_cells();
+    let [slots, _, _, _, age] = device.wide_cells();
     let health = state_of(device).to_owned();
     [name, shown, health, slots, nodes, age, used].map(|cell| printable(&cell))
 }
@@ -143,7 +143,10 @@ fn details(device: &Device) -> Vec<Line<'static>> {
         let text = Span::styled(printable(&text), Style::new().fg(color));
         Line::from(vec![label, text])
     };
-    let address = device.address.clone().unwrap_or_else(|| "none".to_owned());
+    let path = device.container_path.as_ref();
+    let path = path.map(|path| format!("{path} in containers"));
+    let address = device.address.clone().or(path);
+    let address = address.unwrap_or_else(|| "none".to_owned());
     vec![
         line("Configuration", device.configuration.clone(), Color::Reset),
         line("Resource", device.resource.clone(), Color::Reset),
@@ -198,6 +201,9 @@ mod tests {
     #[test]
     fn without_devices_the_screen_says_where_to_look_next() {
         assert!(screen(&state([])).contains("No devices. Look at its log."));
+        let mut noted = state([]);
+        noted.notes = vec!["node-1 has 10 of kvm.".to_owned()];
+        assert!(screen(&noted).contains("node-1 has 10 of kvm."));
         assert!(screen(&State::new("here".to_owned(), String::new())).contains("Reading …"));
     }
 }

@@ -75,6 +75,8 @@ pub enum Cause {
     Crash,
     BrokerRefused,
     Ending,
+    /// The controller has evicted the Pod, because its device is gone.
+    Evicted,
     /// The Pod waits for something that is not Petiole's.
     OtherReason,
 }
@@ -161,6 +163,14 @@ pub(crate) fn first_of(
 pub(crate) fn counted(explained: &[Finding], more: usize, others: &str) -> Option<Finding> {
     let cause = explained.last()?.cause;
     (more > 0).then(|| Finding::new(cause, format!("More {others}: {more}.")))
+}
+
+/// Returns a sentence, and another one if there is one.
+pub(super) fn with(sentence: String, another: Option<String>) -> String {
+    match another {
+        Some(another) => format!("{sentence} {another}"),
+        None => sentence,
+    }
 }
 
 /// Returns the number of words in a text.

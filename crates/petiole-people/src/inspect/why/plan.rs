@@ -2,6 +2,8 @@
 mod agents;
 mod brokers;
 mod device;
+mod evictions;
+mod given;
 mod kubelet;
 mod nodes;
 mod pod;
@@ -11,7 +13,7 @@ mod slots;
 mod unscheduled;
 mod without_instances;
 
-use super::finding::{Cause, Explanation, Finding, first_of};
+use super::finding::{Cause, Explanation, Finding, first_of, with};
 use crate::inspect::{
     devices::device_name,
     node_only,
@@ -55,7 +57,8 @@ pub enum Target {
 pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanation {
     match target {
         Target::Pod(key) => match snapshot.pods.get(key) {
-            None => absent(snapshot, "Pod", key, snapshot.pods.keys()),
+            None => evictions::of_former_pod(snapshot, key, now)
+                .unwrap_or_else(|| absent(snapshot, "Pod", key, snapshot.pods.keys())),
             Some(pod) => Explanation {
                 subject: pod::subject(key, pod),
                 findings: pod::explain(snapshot, key, pod, now),
@@ -76,6 +79,11 @@ pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanat
         },
         Target::Workload(workload) => of_workload(snapshot, workload, now),
     }
+}
+
+/// Returns whether there was a Pod of this name, which was evicted.
+pub fn evicted(snapshot: &Snapshot, key: &ObjectKey) -> bool {
+    evictions::of_pod(snapshot, key, Timestamp::MAX).is_some()
 }
 
 /// Returns what one Pod of a workload waits for, or what is amiss with its device.
@@ -102,8 +110,9 @@ fn of_workload(snapshot: &Snapshot, workload: &Workload, now: Timestamp) -> Expl
         0 => "has only Pods that have ended".to_owned(),
         all => format!("has {ready} of {} ready", plural(all, "Pod")),
     };
+    let subject = format!("{workload} {state}. {}", pod::subject(group.key, group.pod));
     Explanation {
-        subject: format!("{workload} {state}. {}", pod::subject(group.key, group.pod)),
+        subject: with(subject, evictions::of_workload(snapshot, workload, now)),
         findings: group.counted("Pod"),
     }
 }
@@ -182,8 +191,9 @@ fn of_instance(
         );
         findings.push(Finding::new(Cause::Fine, text));
     }
+    let subject = format!("Instance {key} is the device {}.", device_name(instance));
     Explanation {
-        subject: format!("Instance {key} is the device {}.", device_name(instance)),
+        subject: with(subject, evictions::of_instance(snapshot, key, now)),
         findings,
     }
 }

@@ -79,6 +79,7 @@ function factsOf(device, details, now) {
     ["Configuration", element("a", { href: `#/list?${only}`, "data-key": "configuration" }, device.configuration)],
     ["Resource", device.resource],
     ["Address", device.address],
+    ["In containers", device.containerPath],
     ["Nodes", nodes.length ? nodes : "none"],
     ["Found", since],
   ]));

@@ -277,6 +277,8 @@ function drawError() {
   const error = lost || state?.error;
   byId("error").hidden = !error;
   setText(byId("error"), error ?? "");
+  byId("notes").hidden = !state?.notes?.length;
+  setText(byId("notes"), (state?.notes ?? []).join(" "));
   const isLive = state && !lost && !state.stale;
   setText(byId("alive"), isLive ? "Live" : error ? "Not live" : "");
   byId("alive").className = isLive ? "good" : "bad";

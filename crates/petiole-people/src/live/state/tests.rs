@@ -1,5 +1,8 @@
 use super::*;
-use petiole_model::{api::instance::Instance, model::instance_name::InstanceKey};
+use petiole_model::{
+    api::instance::Instance,
+    model::{instance_name::InstanceKey, typed_names::ConfigurationKey},
+};
 use serde_json::json;
 
 /// An Instance of one slot: `usage` is the node that has it, or nothing.
@@ -41,6 +44,19 @@ pub(in crate::live) fn state<const N: usize>(instances: [(InstanceKey, Instance)
 fn selected(state: &State) -> String {
     let devices = state.devices();
     devices[state.row(&devices).unwrap()].instance.clone()
+}
+
+#[test]
+fn devices_without_instances_are_said_in_a_note() {
+    let mut state = state([]);
+    assert!(state.shown().notes.is_empty());
+    let spec = json!({"metadata": {}, "spec": {"discoveryHandler": {"name": "paths"}, "instances": false}});
+    let mut looked = snapshot([]);
+    let key = ConfigurationKey::new("default", "kvm");
+    (looked.configurations).insert(key, serde_json::from_value(spec).unwrap());
+    state.take(Ok(&looked), Timestamp::UNIX_EPOCH);
+    let note = "Configuration default/kvm has no Instances, and no node has akri.sh/kvm now.";
+    assert_eq!(state.shown().notes, [note]);
 }
 
 #[test]

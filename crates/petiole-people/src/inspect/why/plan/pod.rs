@@ -1,6 +1,8 @@
 //! Decides what a Pod waits for. Pure.
 use super::{
-    super::finding::{Cause, Finding},
+    super::finding::{Cause, Finding, with},
+    evictions,
+    given::what_it_has,
     kubelet::{failed, waiting},
     nodes::Request,
     resource,
@@ -38,7 +40,7 @@ pub(super) fn explain(
     now: Timestamp,
 ) -> Vec<Finding> {
     if pod.metadata.deletion_timestamp.is_some() {
-        return vec![ending(snapshot, key, pod)];
+        return vec![ending(snapshot, key, pod, now)];
     }
     if let Some(node) = node_of(pod)
         && !is_finished(pod)
@@ -154,7 +156,7 @@ fn unhealthy(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding>
     Some(Finding::new(Cause::DeviceGone, text).then(next))
 }
 
-fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
+fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Finding {
     let lost = node_of(pod).filter(|node| is_lost(snapshot, node));
     let text = match lost {
         Some(node) => format!(
@@ -172,6 +174,7 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {
         return Finding::new(Cause::Ending, text).then(shut_down(node));
     }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
+    let text = with(text, evictions::of_pod(snapshot, key, now));
     Finding::new(Cause::Ending, text).then(next)
 }
 
@@ -246,6 +249,7 @@ fn settled(
         .keys()
         .filter(|resource| snapshot.owner_of(resource).is_none());
     let ownerless: Vec<&str> = ownerless.map(ResourceName::as_str).collect();
+    let resources = asked.keys();
     let asked: Vec<&str> = asked.keys().map(ResourceName::as_str).collect();
     if !ownerless.is_empty() && snapshot.hidden.objects {
         let text = format!(
@@ -264,9 +268,11 @@ fn settled(
         let next = format!("kubectl -n {} get configurations,instances", key.namespace);
         return Finding::new(Cause::UnknownResource, text).then(next);
     }
+    let slots = slots_of(snapshot, key, pod);
+    let has = resources.map(|resource| what_it_has(snapshot, pod, resource, &slots));
     let text = format!(
         "It has what it asks for: {}. Nothing is missing.",
-        asked.join(", ")
+        Vec::from_iter(has).join(", ")
     );
     Finding::new(Cause::Fine, text)
 }

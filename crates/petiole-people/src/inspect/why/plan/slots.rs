@@ -1,7 +1,8 @@
 //! Decides who has the slots of devices, for how long, and whether what they got is still there. Pure.
 use super::{
-    super::finding::{Cause, Finding},
+    super::finding::{Cause, Finding, with},
     device::{gone, seen_by},
+    evictions::remedy,
     nodes::Request,
 };
 use crate::inspect::{
@@ -23,8 +24,8 @@ use std::collections::BTreeMap;
 
 /// A slot that is in use, and its device.
 pub(super) struct Taken<'a> {
-    key: &'a InstanceKey,
-    instance: &'a Instance,
+    pub(super) key: &'a InstanceKey,
+    pub(super) instance: &'a Instance,
     pub(super) slot: UsedSlot,
 }
 
@@ -241,15 +242,22 @@ pub(super) fn amiss(snapshot: &Snapshot, taken: &Taken<'_>, now: Timestamp) -> O
     let seen = seen_by(instance);
     if seen.is_empty() {
         let mut finding = gone(snapshot, key, instance, now)?;
-        finding.text += " Or delete the Pod, so that the next one gets another device.";
+        let or = "Or delete the Pod, so that the next one gets another device.";
+        finding.text = with(finding.text, Some(remedy(snapshot, key, instance, or)));
         return Some(finding);
     }
     if !seen.iter().any(|node| *slot.node == **node) && !is_lost(snapshot, &slot.node) {
         let text = format!(
-            "Node {} does not see {} any more, and {} does. Delete the Pod, so that the next one gets a device that is there.",
+            "Node {} does not see {} any more, and {} does. {}",
             slot.node,
             taken.device(),
-            listed(&seen)
+            listed(&seen),
+            remedy(
+                snapshot,
+                key,
+                instance,
+                "Delete the Pod, so that the next one gets a device that is there."
+            )
         );
         return Some(Finding::new(Cause::DeviceGone, text).then(deletion(taken)));
     }
@@ -266,12 +274,18 @@ pub(super) fn moved(snapshot: &Snapshot, taken: &Taken<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "The {} is reached differently now than when {} got it, and its container still has the former address. Delete that Pod, so that the next one gets the present one.",
+        "The {} is reached differently now than when {} got it, and its container still has the former address. {}",
         taken.device(),
         match taken.slot.pods.as_slice() {
             [pod] => format!("Pod {pod}"),
             _ => format!("a Pod of node {}", taken.slot.node),
-        }
+        },
+        remedy(
+            snapshot,
+            taken.key,
+            taken.instance,
+            "Delete that Pod, so that the next one gets the present one."
+        )
     );
     Some(Finding::new(Cause::DeviceMoved, text).then(deletion(taken)))
 }

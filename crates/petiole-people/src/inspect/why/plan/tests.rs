@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 mod brokers;
 mod devices;
+mod evictions;
 mod given;
 mod hidden;
 mod objects;

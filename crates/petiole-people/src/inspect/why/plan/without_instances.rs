@@ -3,7 +3,7 @@ use super::{
     super::finding::{Cause, Finding, first_of},
     nodes::{Request, allows, blocker},
 };
-use crate::inspect::{snapshot::Snapshot, words::listed};
+use crate::inspect::{node_only::Offer, snapshot::Snapshot, words::listed};
 
 /// The most nodes whose troubles are reported.
 const TROUBLES_MAX: usize = 3;
@@ -12,9 +12,9 @@ const TROUBLES_MAX: usize = 3;
 pub(super) fn explain(
     snapshot: &Snapshot,
     request: Request<'_>,
-    offering: &[(&str, u64)],
+    offering: &[Offer<'_>],
 ) -> Vec<Finding> {
-    let names = offering.iter().map(|(name, _)| *name);
+    let names = offering.iter().map(|offer| offer.node);
     let is_allowed = |name: &&str| allows(request.pod, &snapshot.nodes[*name]);
     let reachable: Vec<&str> = names.clone().filter(is_allowed).collect();
     if reachable.is_empty() {

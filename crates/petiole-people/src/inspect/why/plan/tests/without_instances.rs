@@ -75,6 +75,17 @@ fn a_list_of_devices_says_what_each_node_has() {
             "The devices of Configuration default/cam, akri.sh/cam, have no Instances (spec.instances is false): node-1 has 10."
         ]
     );
+    let used = without_instances("10").pending("web", "akri.sh/cam");
+    assert!(
+        sentences(&used.on("node-1", "Running").snapshot())[0]
+            .ends_with("node-1 has 10 (1 in use).")
+    );
+    assert_eq!(
+        sentences(&without_instances("10").without_nodes().snapshot()),
+        [
+            "Configuration default/cam has no Instances, and the nodes that have akri.sh/cam cannot be read."
+        ]
+    );
     assert_eq!(
         sentences(&without_instances("0").snapshot()),
         ["Configuration default/cam has no Instances, and no node has akri.sh/cam now."]

@@ -208,7 +208,7 @@ impl World {
 
     pub(super) fn event(mut self, kind: &str, name: &str, (reason, message): (&str, &str)) -> Self {
         self.events.push(json!({
-            "metadata": {}, "reason": reason, "message": message,
+            "metadata": {}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T10:00:10Z",
             "involvedObject": {"kind": kind, "namespace": "default", "name": name},
         }));
         self

@@ -1,0 +1,125 @@
+//! Says which Pods the controller has evicted because their devices are gone (`whenGone: Evict`), or could not evict. Pure.
+use super::super::finding::{Cause, Explanation, Finding, sentence};
+use crate::inspect::{events::last_seen, snapshot::Snapshot, workloads::Workload};
+use k8s_openapi::{
+    api::core::v1::{Event, ObjectReference},
+    jiff::Timestamp,
+};
+use petiole_model::{
+    api::{configuration::WhenGone, instance::Instance, reason::Reason},
+    model::{age, instance_name::InstanceKey, names::ObjectKey},
+};
+use std::time::Duration;
+
+/// Returns what is said of a Pod that is gone because it was evicted.
+pub(super) fn of_former_pod(
+    snapshot: &Snapshot,
+    key: &ObjectKey,
+    now: Timestamp,
+) -> Option<Explanation> {
+    let text = of_pod(snapshot, key, now)?;
+    let next = format!("kubectl -n {} get pods -o wide", key.namespace);
+    let text = format!("{text} If it had an owner, another Pod took its place.");
+    Some(Explanation {
+        subject: format!("Pod {key} does not exist any more."),
+        findings: vec![Finding::new(Cause::Evicted, text).then(next)],
+    })
+}
+
+/// Returns when a Pod was evicted, and why.
+pub(super) fn of_pod(snapshot: &Snapshot, key: &ObjectKey, now: Timestamp) -> Option<String> {
+    let is_it = |name: &str| name == key.name;
+    evicted(snapshot, "Pod", &key.namespace, is_it, now)
+}
+
+/// Returns when a Pod of a workload was evicted last, and why.
+pub(super) fn of_workload(
+    snapshot: &Snapshot,
+    workload: &Workload,
+    now: Timestamp,
+) -> Option<String> {
+    let is_its = |name: &str| workload.may_have_made(name);
+    evicted(snapshot, "Pod", &workload.key.namespace, is_its, now)
+}
+
+/// Returns when a Pod that had a device was evicted last, and why.
+pub(super) fn of_instance(
+    snapshot: &Snapshot,
+    key: &InstanceKey,
+    now: Timestamp,
+) -> Option<String> {
+    let is_it = |name: &str| key.name.as_str() == name;
+    evicted(snapshot, "Instance", &key.namespace, is_it, now)
+}
+
+fn evicted(
+    snapshot: &Snapshot,
+    kind: &str,
+    namespace: &str,
+    is_its: impl Fn(&str) -> bool,
+    now: Timestamp,
+) -> Option<String> {
+    let event = last(snapshot, Reason::PodEvicted, |object| {
+        is_named(object, kind, namespace, &is_its)
+    })?;
+    let ago = last_seen(event).map(|at| now.duration_since(at));
+    let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
+    let ago = ago.map(|ago| format!(" {} ago", age::short(ago)));
+    let ago = ago.unwrap_or_default();
+    let message = event.message.as_deref().unwrap_or_default();
+    // The Event of an Instance names the Pod.
+    let text = match message.strip_prefix("evicted, ") {
+        Some(why) => {
+            let pod = event.involved_object.name.as_deref().unwrap_or_default();
+            format!("Pod {namespace}/{pod} was evicted{ago}, {why}")
+        }
+        None => message.replacen(" is evicted,", &format!(" was evicted{ago},"), 1),
+    };
+    Some(sentence(&text))
+}
+
+/// Returns the last Event of a reason about some objects.
+fn last(
+    snapshot: &Snapshot,
+    reason: Reason,
+    is_about: impl Fn(&ObjectReference) -> bool,
+) -> Option<&Event> {
+    let events = snapshot.events.iter();
+    let its = events.filter(|event| event.reason.as_deref() == Some(reason.as_str()));
+    its.filter(|event| is_about(&event.involved_object))
+        .max_by_key(|event| last_seen(event))
+}
+
+/// Returns what ends a Pod that has lost its device: the controller, or what keeps the controller from it. Without
+/// `whenGone: Evict` that is `otherwise`.
+pub(super) fn remedy(
+    snapshot: &Snapshot,
+    key: &InstanceKey,
+    instance: &Instance,
+    otherwise: &str,
+) -> String {
+    let configuration = snapshot.configuration_of(key, instance);
+    if configuration.is_none_or(|(_, its)| its.spec.when_gone != WhenGone::Evict) {
+        return otherwise.to_owned();
+    }
+    let refused = last(snapshot, Reason::EvictionRefused, |object| {
+        is_named(object, "Instance", &key.namespace, |name| {
+            key.name.as_str() == name
+        })
+    });
+    match refused.and_then(|event| event.message.as_deref()) {
+        Some(refused) => sentence(refused),
+        None => "The controller ends the Pod by itself (whenGone: Evict).".to_owned(),
+    }
+}
+
+fn is_named(
+    object: &ObjectReference,
+    kind: &str,
+    namespace: &str,
+    is_its: impl Fn(&str) -> bool,
+) -> bool {
+    object.kind.as_deref() == Some(kind)
+        && object.namespace.as_deref() == Some(namespace)
+        && object.name.as_deref().is_some_and(is_its)
+}
