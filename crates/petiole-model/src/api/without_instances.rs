@@ -12,6 +12,7 @@ pub fn check(spec: &ConfigurationSpec) -> Result<(), String> {
         ),
         ("maxNodes", spec.max_nodes.is_some()),
         ("deviceList", spec.device_list),
+        ("deviceService", spec.device_service),
         ("whenGone: Evict", spec.when_gone == WhenGone::Evict),
     ];
     match needs.iter().find(|(_, is_set)| *is_set && !spec.instances) {
@@ -41,6 +42,7 @@ mod tests {
             ("configurationServiceSpec", json!({})),
             ("maxNodes", json!(1)),
             ("deviceList", json!(true)),
+            ("deviceService", json!(true)),
             ("whenGone", json!("Evict")),
         ] {
             let refused = check(false, json!({field: value})).unwrap_err();
