@@ -309,6 +309,54 @@ test_zz_after_a_reboot_a_pod_has_the_slot_and_nothing_goes_round() {
   kubectl delete deployment user >/dev/null
 }
 
+# How many Pods of a Deployment there are in this phase.
+pods_in() { # DEPLOYMENT PHASE
+  kubectl get pods -l "app=$1" -o json | jq --arg p "$2" '[.items[] | select(.status.phase == $p)] | length'
+}
+
+are_as_before() { # DEPLOYMENT COUNT: ready, after a reboot also as the node has it
+  local id ids running
+  has_ready "$1" "$2" || return 1
+  running=$(cluster on node-1 ctr -n k8s.io tasks list | awk '$3 == "RUNNING" { print $1 }')
+  ids=$(kubectl get pods -l "app=$1" -o json | jq -r '.items[] | select(.status.phase == "Running") | .status.containerStatuses[0].containerID')
+  for id in $ids; do grep -qF "${id#containerd://}" <<<"$running" || return 1; done
+}
+
+has_no_refused() {
+  is_empty refused_pods
+}
+
+test_zz_refused_pods_of_a_reboot_are_deleted_where_the_chart_says_so() {
+  clean
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set controller.deleteRefusedPods=true --wait --timeout 90s >/dev/null
+  agents_are_ready
+  echoes many 20 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers twenty devices" node_holds node-1 allocatable many 20
+  deploy user many
+  kubectl scale deployment user --replicas 20 >/dev/null
+  within 60 "twenty Pods run" has_ready user 20
+  # Pods that no scheduler holds back: while no slot is free, the kubelet refuses each, and their owner makes the next at once.
+  deploy over many -
+  kubectl patch deployment over --type merge -p '{"spec":{"template":{"spec":{"nodeName":"node-1"}}}}' >/dev/null
+  within 20 "Pods are refused" has_refused 3
+  kubectl scale deployment over --replicas 0 >/dev/null
+  cluster reboot node-1
+  within 150 "twenty Pods run after the reboot" are_as_before user 20
+  local refused owner
+  refused=$(refused_pods | wc -l)
+  note "node rebooted -> twenty Pods have their devices: $TOOK s, refused: $refused"
+  owner=$(kubectl get pods -o json | jq -r '[.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.ownerReferences[0].name][0]')
+  within 120 "no refused Pod is there" has_no_refused
+  note "then -> the $refused refused Pods are deleted: $TOOK s"
+  equal "what is there" "20 0" "$(pods_in user Running) $(kubectl get pods -o json | jq '[.items[] | select(.status.phase != "Running")] | length')"
+  within 5 "an Event says so on the owner" has_event "$owner" "is deleted, because the kubelet refused it"
+  kubectl delete deployment user over >/dev/null
+}
+
+has_refused() { # COUNT: so many, or more
+  [ "$(refused_pods | wc -l)" -ge "$1" ]
+}
+
 # The API server shows the Pods as they were until the node's kubelet has told otherwise.
 runs_again() { # DEPLOYMENT
   local pod id
