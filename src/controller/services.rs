@@ -19,7 +19,7 @@ use crate::{
     },
     model::{names::ObjectKey, networks::DeviceNetworks},
 };
-use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -177,7 +177,7 @@ where
             };
             let deleted = api.delete(&key.name, &params).await;
             debug!(object = %key, reason, "to be deleted");
-            Written::new(tried(&key, "delete the Service", deleted.map(|_| ())))
+            Written::new(tried(&key, "delete it", deleted.map(|_| ())))
         }
         Action::Report(kind, owner, _) => name_is_taken(*kind, owner, &key),
     }
@@ -187,7 +187,7 @@ async fn apply<K>(api: &Api<K>, mut apply: Apply) -> Result<K, Written>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let Apply { kind, key, .. } = &apply;
+    let (kind, key) = (apply.kind, apply.key.clone());
     if apply.uid.is_none() {
         // Somebody else's has no label of ours, so that it is not among those watched.
         match api.get_opt(&key.name).await {
@@ -195,9 +195,9 @@ where
             Ok(Some(found)) if is_owned(&found, &apply) => {
                 apply.uid.clone_from(&found.meta().uid);
             }
-            Ok(Some(_)) => return Err(name_is_taken(*kind, &apply.owner, key)),
+            Ok(Some(_)) => return Err(name_is_taken(kind, &apply.owner, &key)),
             Err(e) => {
-                let written = tried(key, "look for the Service", Err(e));
+                let written = tried(&key, "look for it", Err(e));
                 return Err(Written::new(written));
             }
         }
@@ -212,8 +212,8 @@ where
         .patch(&key.name, &params, &Patch::Apply(&apply.manifest))
         .await;
     result.map_err(|e| match e {
-        kube::Error::Api(status) if is_refused(*kind, &status) => refused(&apply, &status),
-        e => Written::new(tried(key, "apply the Service", Err(e))),
+        kube::Error::Api(status) if is_refused(kind, &status) => refused(&apply, &status),
+        e => Written::new(tried(&key, "apply it", Err(e))),
     })
 }
 

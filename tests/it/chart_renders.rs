@@ -280,9 +280,15 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
             "deviceServices.networks={10.1.2.0/24}",
             "deviceServices.clusterNetworks is empty",
         ),
-        ("deviceServices.networks={10.1.2.3}", "/deviceServices/networks"),
+        (
+            "deviceServices.networks={10.1.2.3}",
+            "/deviceServices/networks",
+        ),
         ("deviceServices.networks={*}", "/deviceServices/networks"),
-        ("deviceServices.clusterNetworks={10.1.2}", "/deviceServices/clusterNetworks"),
+        (
+            "deviceServices.clusterNetworks={10.1.2}",
+            "/deviceServices/clusterNetworks",
+        ),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -167,7 +167,8 @@ impl Planning<'_> {
             }
             (existing, Some(endpoints)) => {
                 let manifest = wanted.manifest();
-                let holds = |service: &&_| has_all(&service.meta, &manifest);
+                let holds =
+                    |service: &&std::sync::Arc<OwnedService>| has_all(&service.meta, &manifest);
                 if existing.filter(holds).is_none() {
                     let apply = wanted.apply(Kind::DeviceService, manifest);
                     self.apply(apply, existing.map(|service| &service.meta));
