@@ -96,6 +96,45 @@ have_one_slot() { # POD
   init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
 }
 
+# replicas COUNT: of a Deployment whose Pods ask for one device of `scarce` on any node.
+replicas() {
+  deploy user scarce -
+  kubectl scale deployment user --replicas "$1" >/dev/null
+}
+
+are_free() {
+  node_holds node-1 allocatable scarce 2 && node_holds node-2 allocatable scarce 2
+}
+
+# A node that has lost a race offers the slot for as long as the scheduler does not know it, and each Pod that comes meanwhile is refused.
+test_few_pods_are_refused_while_slots_are_scarce() {
+  clean
+  echoes scarce 2 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "both nodes offer both devices" are_free
+  local round refused=0 began writes
+  for round in 1 2 3 4 5; do
+    began=$(mark)
+    replicas 2
+    within 30 "two Pods run in round $round" has_ready user 2
+    for_all_of 2 "both go on in round $round" has_ready user 2
+    refused=$((refused + $(refused_pods | wc -l)))
+    writes=$(requests_since "$began" | grep -c ' patch nodes status ' || true)
+    kubectl delete deployment user >/dev/null
+    kubectl delete pods --all --now >/dev/null
+    within 30 "both devices are free again" are_free
+  done
+  note "five times two replicas on two free devices of two nodes: $refused refused Pods; writes of Nodes in the last round: $writes"
+  [ "$refused" -le 3 ] || fail "$refused Pods were refused"
+  replicas 1
+  within 30 "one Pod runs" has_ready user 1
+  kubectl scale deployment user --replicas 3 >/dev/null
+  within 30 "two Pods run" has_ready user 2
+  for_all_of 3 "both go on" has_ready user 2
+  note "one replica -> three on two devices: $(refused_pods | wc -l) refused Pods"
+  [ "$(refused_pods | wc -l)" -le 3 ] || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment user >/dev/null
+}
+
 # followed NAME: a Configuration NAME whose Pods are evicted, of the CDI devices that a node describes, and node-1 has one.
 followed() {
   clean
