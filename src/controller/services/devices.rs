@@ -97,8 +97,11 @@ impl Planning<'_> {
         let (mut endpoints, mut refused) = (vec![], vec![]);
         for instance in devices.flat_map(|devices| devices.instances) {
             let name = instance.metadata.name.clone().unwrap_or_default();
-            let found = self.endpoint(target(&instance), is_healthy(&instance));
-            let its: Vec<_> = (found.iter().copied()).filter(|_| is_allowed).collect();
+            let found = match is_allowed {
+                true => self.endpoint(target(&instance), is_healthy(&instance)),
+                false => Err(String::new()),
+            };
+            let its: Vec<_> = found.iter().copied().collect();
             refused.extend(found.err().map(|why| format!("Instance {name} {why}")));
             self.service(&Wanted {
                 key: service_key(&key.namespace, &name, "device"),
@@ -166,11 +169,12 @@ impl Planning<'_> {
                 self.report(Kind::DeviceService, wanted, wanted.key.clone());
             }
             (existing, Some(endpoints)) => {
-                let manifest = wanted.manifest();
-                let holds =
-                    |service: &&std::sync::Arc<OwnedService>| has_all(&service.meta, &manifest);
-                if existing.filter(holds).is_none() {
-                    let apply = wanted.apply(Kind::DeviceService, manifest);
+                let holds = existing.is_some_and(|service| {
+                    let rendered = service.meta.annotations.get(names::RENDERED);
+                    rendered.is_some_and(|r| r == FORMAT) && has(&service.meta, &wanted.labels())
+                });
+                if !holds {
+                    let apply = wanted.apply(Kind::DeviceService, wanted.manifest());
                     self.apply(apply, existing.map(|service| &service.meta));
                 }
                 if let Some(service) = existing {
@@ -192,11 +196,12 @@ impl Planning<'_> {
                 self.report(Kind::EndpointSlice, wanted, slice.key);
             }
             existing => {
-                let manifest = slice.manifest(wanted, service);
                 let holds = existing.is_some_and(|existing| {
-                    existing.content == slice.content && has_all(&existing.meta, &manifest)
+                    let is_same = existing.content == slice.content;
+                    is_same && has(&existing.meta, &slice_labels(wanted))
                 });
                 if !holds {
+                    let manifest = slice.manifest(wanted, service);
                     let apply = wanted.apply(Kind::EndpointSlice, manifest);
                     let apply = Apply {
                         key: slice.key,
@@ -292,6 +297,13 @@ impl Wanted<'_> {
         }
     }
 
+    fn labels(&self) -> [Label<'_>; 2] {
+        [
+            (names::CONTROLLER_LABEL, names::GROUP),
+            (names::CONFIGURATION_LABEL, self.of.name.as_str()),
+        ]
+    }
+
     /// Returns the Service. It has no ports, because each slice has its own.
     fn manifest(&self) -> Value {
         json!({
@@ -300,10 +312,7 @@ impl Wanted<'_> {
             "metadata": {
                 "name": self.key.name,
                 "namespace": self.key.namespace,
-                "labels": {
-                    (names::CONTROLLER_LABEL): names::GROUP,
-                    (names::CONFIGURATION_LABEL): self.of.name.as_str(),
-                },
+                "labels": BTreeMap::from(self.labels()),
                 "annotations": { (names::RENDERED): FORMAT },
                 "ownerReferences": [{
                     "apiVersion": names::API_VERSION,
@@ -333,12 +342,7 @@ impl Slice {
             "metadata": {
                 "name": self.key.name,
                 "namespace": self.key.namespace,
-                "labels": {
-                    (names::CONFIGURATION_LABEL): of.of.name.as_str(),
-                    (names::MANAGED_BY_LABEL): names::CONTROLLER_MANAGER,
-                    (names::SERVICE_NAME_LABEL): of.key.name,
-                    (names::HEADLESS_LABEL): "",
-                },
+                "labels": BTreeMap::from(slice_labels(of)),
                 "ownerReferences": [{
                     "apiVersion": "v1",
                     "kind": "Service",
@@ -354,14 +358,22 @@ impl Slice {
     }
 }
 
-/// Returns whether an object has the labels and the annotations of a manifest, besides those of others.
-fn has_all(meta: &Meta, manifest: &Value) -> bool {
-    let has = |field: &str, there: &BTreeMap<String, String>| {
-        let wanted = manifest["metadata"][field].as_object();
-        let mut wanted = wanted.into_iter().flatten();
-        wanted.all(|(key, value)| there.get(key).map(String::as_str) == value.as_str())
-    };
-    has("labels", &meta.labels) && has("annotations", &meta.annotations)
+/// A label and its value.
+type Label<'a> = (&'static str, &'a str);
+
+fn slice_labels<'a>(of: &'a Wanted<'_>) -> [Label<'a>; 4] {
+    [
+        (names::CONFIGURATION_LABEL, of.of.name.as_str()),
+        (names::MANAGED_BY_LABEL, names::CONTROLLER_MANAGER),
+        (names::SERVICE_NAME_LABEL, &of.key.name),
+        (names::HEADLESS_LABEL, ""),
+    ]
+}
+
+/// Returns whether an object has these labels, besides those of others.
+fn has(meta: &Meta, labels: &[Label<'_>]) -> bool {
+    let has = |(key, value): &Label<'_>| meta.labels.get(*key).is_some_and(|has| has == value);
+    labels.iter().all(has)
 }
 
 fn said(first: &str, others: usize) -> String {
