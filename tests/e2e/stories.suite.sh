@@ -96,10 +96,21 @@ have_one_slot() { # POD
   init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
 }
 
-# replicas COUNT: of a Deployment whose Pods ask for one device of `scarce` on any node.
+# replicas COUNT: of a Deployment whose Pods, all made at once, ask for one device of `scarce` on any node.
 replicas() {
-  deploy user scarce -
-  kubectl scale deployment user --replicas "$1" >/dev/null
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: user}
+spec:
+  replicas: $1
+  selector: {matchLabels: {app: user}}
+  template:
+    metadata: {labels: {app: user}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/scarce: 1}}}]
+X
 }
 
 are_free() {
@@ -369,25 +380,25 @@ test_zz_refused_pods_of_a_reboot_are_deleted_where_the_chart_says_so() {
   clean
   helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set controller.deleteRefusedPods=true --wait --timeout 90s >/dev/null
   agents_are_ready
-  echoes many 20 "capacity: 1, gracePeriodSeconds: 600"
-  within 10 "node-1 offers twenty devices" node_holds node-1 allocatable many 20
+  echoes many 6 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers six devices" node_holds node-1 allocatable many 6
   deploy user many
-  kubectl scale deployment user --replicas 20 >/dev/null
-  within 60 "twenty Pods run" has_ready user 20
+  kubectl scale deployment user --replicas 6 >/dev/null
+  within 60 "six Pods run" has_ready user 6
   # Pods that no scheduler holds back: while no slot is free, the kubelet refuses each, and their owner makes the next at once.
   deploy over many -
   kubectl patch deployment over --type merge -p '{"spec":{"template":{"spec":{"nodeName":"node-1"}}}}' >/dev/null
   within 20 "Pods are refused" has_refused 3
   kubectl scale deployment over --replicas 0 >/dev/null
   cluster reboot node-1
-  within 150 "twenty Pods run after the reboot" are_as_before user 20
+  within 150 "six Pods run after the reboot" are_as_before user 6
   local refused owner
   refused=$(refused_pods | wc -l)
-  note "node rebooted -> twenty Pods have their devices: $TOOK s, refused: $refused"
+  note "node rebooted -> six Pods have their devices: $TOOK s, refused: $refused"
   owner=$(kubectl get pods -o json | jq -r '[.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.ownerReferences[0].name][0]')
   within 120 "no refused Pod is there" has_no_refused
   note "then -> the $refused refused Pods are deleted: $TOOK s"
-  equal "what is there" "20 0" "$(pods_in user Running) $(kubectl get pods -o json | jq '[.items[] | select(.status.phase != "Running")] | length')"
+  equal "what is there" "6 0" "$(pods_in user Running) $(kubectl get pods -o json | jq '[.items[] | select(.status.phase != "Running")] | length')"
   within 5 "an Event says so on the owner" has_event "$owner" "is deleted, because the kubelet refused it"
   kubectl delete deployment user over >/dev/null
 }

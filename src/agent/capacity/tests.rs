@@ -42,7 +42,7 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     let resources = json!({ "akri.sh/cam": "4" });
     let node = json!({ "metadata": { "name": "a" }, "status": { "capacity": resources, "allocatable": resources } });
     let fake = Arc::new(Mutex::new(Fake {
-        node: node.clone(),
+        node,
         patches: vec![],
         began: Instant::now(),
     }));
@@ -53,10 +53,11 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     });
     let settings = Settings::for_tests("akri.sh");
     let nodes = Nodes::new(Client::new(server, "default"), &settings.resource_prefixes);
-    let entries = [("akri.sh/cam".parse().unwrap(), "4".to_owned())];
+    let cam: ResourceName = "akri.sh/cam".parse().unwrap();
+    let entries = BTreeMap::from([(cam.clone(), "4".to_owned())]);
     let resources = NodeResources {
-        capacity: entries.clone().into(),
-        allocatable: entries.into(),
+        capacity: entries.clone(),
+        allocatable: entries,
     };
     let own = OwnNode {
         resources,
@@ -67,7 +68,7 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     objects.objects.insert(key, Arc::new(own));
     let (_own, own) = watch::channel(Some(Arc::new(objects)));
     let (list, lists) = watch::channel(listed("hhhh"));
-    let (_registered, registered) = watch::channel(["akri.sh/cam".parse().unwrap()].into());
+    let (_registered, registered) = watch::channel(BTreeSet::from([cam]));
     let (_kubelet, kubelet) = watch::channel(None);
     let (_folder, kubelet_folder) = watch::channel(KubeletFolder::default());
     let inputs = Inputs {
