@@ -142,7 +142,8 @@ impl CapacityPublisher {
         };
         let mut plan_now = plan(known, &self.memory);
         let ids;
-        if plan_now.asks_kubelet {
+        // What sinks waits for no answer of the kubelet: the next round asks.
+        if plan_now.asks_kubelet && plan_now.changes.is_empty() {
             ids = match pod_resources::healthy(&self.inputs.settings).await {
                 Ok(ids) => ids,
                 Err(e) => {
@@ -231,3 +232,6 @@ fn log(changes: &[EntryChange]) {
         info!(%resource, "stale node capacity removed");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ mod list_turns;
 mod pace;
 pub(crate) mod plan;
 mod predecessor;
+mod preference;
 mod registrar;
 mod runner;
 mod running;

@@ -67,6 +67,33 @@ impl Settings {
     }
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Returns the settings of a node without a kubelet.
+    pub(super) fn for_tests(prefixes: &str) -> Self {
+        Self {
+            node_name: "a".into(),
+            resource_prefixes: prefixes.parse().unwrap(),
+            nodes: None,
+            node_labels: false,
+            property_sources: None,
+            plugin_folder: PathBuf::new(),
+            pod_resources_socket: PathBuf::new(),
+            own_pod: None,
+            kubelet_startup_grace: Duration::ZERO,
+            look_interval: Duration::ZERO,
+            resource_name_hold: Duration::from_secs(30),
+            max_configurations: 0,
+            max_instances: 0,
+            containers: crate::model::container_devices::ContainerRules::default(),
+            #[cfg(feature = "people")]
+            render_brokers: None,
+            http_address: None,
+            metrics_address: None,
+        }
+    }
+}
+
 /// The clock of an agent: the time since it started, and the time of day.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {

@@ -1,6 +1,13 @@
 //! Defines the flags of `petiole controller`.
 use super::{scope::ScopeFlags, signals::until_signal};
-use crate::{cluster, controller, model::variables::Variables, telemetry::metrics};
+use crate::{
+    cluster, controller,
+    model::{
+        networks::{DeviceNetworks, Range},
+        variables::Variables,
+    },
+    telemetry::metrics,
+};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use std::net::SocketAddr;
 use tracing::info;
@@ -32,6 +39,32 @@ pub struct Flags {
     /// Serve the devices of each Configuration there, too, to those whom the API server allows it
     #[arg(long, env = "PETIOLE_DEVICE_LISTS", requires = "http_address")]
     device_lists: bool,
+    /// Networks, such as `10.1.2.0/24`, whose devices may have names in the cluster (`deviceService`); none by default
+    #[arg(
+        long,
+        env = "PETIOLE_DEVICE_SERVICE_NETWORKS",
+        value_name = "NETWORK,...",
+        value_delimiter = ',',
+        value_parser = network,
+        requires = "device_service_cluster_networks"
+    )]
+    device_service_networks: Vec<Range>,
+    /// Networks of the cluster, those of its Pods and Services, where no device has a name
+    #[arg(
+        long,
+        env = "PETIOLE_DEVICE_SERVICE_CLUSTER_NETWORKS",
+        value_name = "NETWORK,...",
+        value_delimiter = ',',
+        value_parser = network
+    )]
+    device_service_cluster_networks: Vec<Range>,
+}
+
+/// Reads a network, as the admission policy of the chart reads it.
+fn network(text: &str) -> Result<Range, String> {
+    let is_network = text.contains('/');
+    let range = is_network.then(|| text.parse().ok()).flatten();
+    range.ok_or_else(|| format!("`{text}` must be a network such as 10.1.2.0/24"))
 }
 
 impl Flags {
@@ -46,6 +79,10 @@ impl Flags {
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
             device_lists: self.device_lists,
+            device_networks: DeviceNetworks::new(
+                self.device_service_networks,
+                self.device_service_cluster_networks,
+            ),
         }
     }
 }

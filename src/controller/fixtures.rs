@@ -162,6 +162,7 @@ pub(super) fn shown(before: &World, now: &World, mut see: impl FnMut(News)) {
     see(changes(&before.jobs, &now.jobs, Key::clone));
     see(changes(&before.pods, &now.pods, Key::clone));
     see(changes(&before.services, &now.services, Key::clone));
+    see(changes(&before.slices, &now.slices, Key::clone));
 }
 
 /// Returns what a controller knows that was shown this world.
@@ -237,6 +238,7 @@ impl Fake {
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
                 device_lists: false,
+                device_networks: crate::model::networks::DeviceNetworks::default(),
             },
             is_leader: watch::channel(true).1,
         };

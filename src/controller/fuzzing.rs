@@ -38,6 +38,7 @@ impl Controller {
         let mut turns = Turns::new(names::GROUP.parse()?, Now { clock, instant });
         turns.see(News::Jobs(vec![]));
         turns.see(News::Services(vec![]));
+        turns.see(News::Slices(vec![]));
         turns.lead(true, Now { clock, instant });
         Ok(Self {
             turns,

@@ -123,6 +123,7 @@ pub(super) struct Index {
     pub(super) instances: Tagged<InstanceKey>,
     pub(super) pods: Tagged<ObjectKey>,
     pub(super) jobs: Tagged<ObjectKey>,
+    pub(super) slices: Tagged<ObjectKey>,
     pub(super) views: Tagged<(NodeName, usize)>,
     /// The Configurations that name their Instances.
     naming: BTreeSet<ConfigurationKey>,
@@ -143,7 +144,7 @@ impl Tagged<ObjectKey> {
     }
 }
 
-/// Returns the tags of a Pod or a Job. Users may change its labels.
+/// Returns the tags of a Pod, a Job or an EndpointSlice. Users may change its labels.
 fn tags(meta: &Meta) -> impl Iterator<Item = Tag> {
     let label = |name| meta.labels.get(name).cloned();
     let owner = meta.owner.clone();
@@ -262,7 +263,7 @@ impl Index {
         }
     }
 
-    /// Touches the parts of a Pod, a Job or a Service: by its labels, which users may change, and by its owner.
+    /// Touches the parts of a Pod, a Job, a Service or an EndpointSlice: by its labels, which users may change, and by its owner.
     pub(super) fn touch(
         &self,
         key: &ObjectKey,

@@ -325,6 +325,7 @@ mod tests {
                 variables: crate::model::variables::Variables::default(),
                 http_address: None,
                 device_lists: false,
+                device_networks: crate::model::networks::DeviceNetworks::default(),
             },
             is_leader: watch::channel(false).1,
         })

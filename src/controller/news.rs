@@ -1,5 +1,5 @@
 //! What the loop of the controller is told of the objects of each kind.
-use super::world::{BrokerJob, BrokerPod, NodeState, OwnedService};
+use super::world::{BrokerJob, BrokerPod, NodeState, OwnedService, OwnedSlice};
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::changes::{Change, Listed},
@@ -16,12 +16,13 @@ pub(crate) enum News {
     Pods(Vec<Change<BrokerPod>>),
     Jobs(Vec<Change<BrokerJob>>),
     Services(Vec<Change<OwnedService>>),
+    Slices(Vec<Change<OwnedSlice>>),
     /// All objects of a kind were listed anew, in this namespace or in all.
     Listed(&'static str, Option<String>),
 }
 
 /// The number of kinds.
-pub(super) const KINDS: usize = 7;
+pub(super) const KINDS: usize = 8;
 
 /// Makes the News of one kind from its changes.
 macro_rules! news {
@@ -57,4 +58,5 @@ news! {
     Pods: BrokerPod, String;
     Jobs: BrokerJob, String;
     Services: OwnedService, String;
+    Slices: OwnedSlice, String;
 }

@@ -9,7 +9,7 @@ use super::{
     index::{Index, Tag, part_of},
     news::KINDS,
     shown::{Origin, Shown, Turned, Versioned},
-    world::{BrokerJob, BrokerPod, NodeState, OwnedService, Scope, World},
+    world::{BrokerJob, BrokerPod, NodeState, OwnedService, OwnedSlice, Scope, World},
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
@@ -40,6 +40,7 @@ pub(crate) struct Cluster {
     pods: Shown<String>,
     jobs: Shown<String>,
     services: Shown<String>,
+    slices: Shown<String>,
     /// The kinds that were listed.
     listed: BTreeSet<&'static str>,
     /// The number of lists of Configurations.
@@ -99,6 +100,7 @@ impl Cluster {
             nodes: whole.nodes.clone(),
             node_devices: whole.node_devices.clone(),
             services: BTreeMap::new(),
+            slices: only(&whole.slices, index.slices.with(&of_part)),
             scope: Some(Scope {
                 name: name.to_owned(),
                 views: index.views.with(&of_part).cloned().collect(),
@@ -128,6 +130,7 @@ impl Cluster {
             "Pods" => self.pods.listed(namespace),
             "Jobs" => self.jobs.listed(namespace),
             "Services" => self.services.listed(namespace),
+            "Slices" => self.slices.listed(namespace),
             _ => {}
         }
     }
@@ -199,6 +202,7 @@ impl Cluster {
             News::Pods(self.pods.overdue(now)),
             News::Jobs(self.jobs.overdue(now)),
             News::Services(self.services.overdue(now)),
+            News::Slices(self.slices.overdue(now)),
             News::Configurations(self.configurations.overdue(now)),
         ];
         let mut touched = Touched::default();
@@ -217,6 +221,7 @@ impl Cluster {
             self.pods.first_due(),
             self.jobs.first_due(),
             self.services.first_due(),
+            self.slices.first_due(),
             self.configurations.first_due(),
         ];
         all.into_iter().flatten().min()
@@ -275,6 +280,14 @@ impl Cluster {
                     index.touch(key, metas, &world.instances, &mut touched);
                 };
                 each(&mut self.services, &mut world.services, changes, origin, on);
+            }
+            News::Slices(changes) => {
+                let on = |key: &ObjectKey, turned: Turned<&OwnedSlice>| {
+                    let metas = turned.map(|slice| slice.map(|slice| &slice.meta));
+                    index.slices.retag(key, metas);
+                    index.touch(key, metas, &world.instances, &mut touched);
+                };
+                each(&mut self.slices, &mut world.slices, changes, origin, on);
             }
             News::Listed(..) => {}
         }

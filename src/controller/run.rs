@@ -42,7 +42,8 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut is_leader = shared.is_leader.clone();
-    let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now());
+    let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now())
+        .allowing(shared.settings.device_networks.clone());
     let mut open = FuturesUnordered::new();
     let mut counts = Counts::new();
     while !shutdown.is_cancelled() {

@@ -1,27 +1,35 @@
-//! Services of Instances and Configurations: they follow the specs in the Configuration while brokers run.
+//! Services of Instances and Configurations: those of brokers follow the specs in the Configuration while brokers run, and those of
+//! devices (`deviceService`) have the addresses of the devices in EndpointSlices.
+mod devices;
 pub(crate) mod plan;
 
 use super::{
+    news::News,
     outcome::{Problems, Tried, Written, tried},
     pod_state::one_line,
     queue::Waits,
     shared::Shared,
-    world::{World, owned_service},
+    world::{World, owned_service, owned_slice},
 };
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
-    cluster::changes::{Change, version_of},
-    model::names::ObjectKey,
+    cluster::{
+        changes::{Change, version_of},
+        parts::EndpointSlicePart,
+    },
+    model::{names::ObjectKey, networks::DeviceNetworks},
 };
-use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api,
+    Api, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
-    core::Status,
+    core::{NamespaceResourceScope, Status},
 };
-use plan::{Action, Apply, Idle, Owner, plan};
+use plan::{Action, Apply, Idle, Kind, Owner, plan};
+use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     sync::Arc,
     time::Duration,
 };
@@ -34,6 +42,8 @@ const TAKEN_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Services {
     parts: BTreeMap<String, OfPart>,
+    /// The networks whose devices may have names.
+    networks: DeviceNetworks,
 }
 
 /// Remembers the same of one part.
@@ -42,9 +52,23 @@ struct OfPart {
     idle: Idle,
     /// The last reported problem of each Service, and whose it is.
     troubles: BTreeMap<ObjectKey, (Owner, Problem)>,
+    /// What is to be said of devices without a name.
+    refused: Problems,
 }
 
 impl Services {
+    pub(crate) fn new(networks: DeviceNetworks) -> Self {
+        Self {
+            parts: BTreeMap::new(),
+            networks,
+        }
+    }
+
+    /// Forgets what another replica may have changed meanwhile.
+    pub(crate) fn forget(&mut self) {
+        self.parts.clear();
+    }
+
     /// Returns the actions of a part. `now` is by a clock that does not step.
     pub(crate) fn plan(
         &mut self,
@@ -53,8 +77,11 @@ impl Services {
         now: Timestamp,
     ) -> (Vec<Action>, Waits) {
         let mut of_part = self.parts.remove(part).unwrap_or_default();
-        let planned = plan(world, &of_part.idle, now);
+        let mut planned = plan(world, &of_part.idle, now);
         of_part.idle = planned.idle;
+        let devices = devices::plan(world, &self.networks);
+        of_part.refused = devices.refused;
+        planned.actions.extend(devices.actions);
         let wanted: BTreeSet<ObjectKey> = planned.actions.iter().map(|a| step(a).0).collect();
         of_part.troubles.retain(|key, _| wanted.contains(key));
         let mut waits = planned.waits;
@@ -71,7 +98,7 @@ impl Services {
     pub(crate) fn settle(&mut self, part: &str, action: &Action, trouble: Option<Problem>) {
         let owner = match action {
             Action::Apply(apply) => &apply.owner,
-            Action::Report(owner, _) => owner,
+            Action::Report(_, owner, _) => owner,
             Action::Delete { .. } => return,
         };
         if let Some(problem) = trouble {
@@ -84,32 +111,63 @@ impl Services {
     /// Returns the first problem of each Configuration of a part.
     pub(crate) fn problems(&self, part: &str, world: &World) -> Problems {
         let mut problems = Problems::new();
-        let troubles = self.parts.get(part).map(|of_part| &of_part.troubles);
-        for (owner, problem) in troubles.into_iter().flat_map(BTreeMap::values) {
+        let Some(of_part) = self.parts.get(part) else {
+            return problems;
+        };
+        for (owner, problem) in of_part.troubles.values() {
             let instance = world.instances.get(&owner.key.clone().typed());
             let instance = instance.filter(|_| owner.kind == "Instance");
             let key = instance.map(|i| i.spec.configuration_key(&owner.key.namespace));
             let key = key.unwrap_or_else(|| owner.key.clone().typed());
             problems.entry(key).or_insert_with(|| problem.clone());
         }
+        for (key, problem) in &of_part.refused {
+            let key = key.clone();
+            problems.entry(key).or_insert_with(|| problem.clone());
+        }
         problems
     }
 }
 
-/// Returns the Service of an action, and what is done to it.
+/// Returns the object of an action, and what is done to it.
 pub(crate) fn step(action: &Action) -> (ObjectKey, String) {
     match action {
         Action::Apply(apply) => (apply.key.clone(), apply.digest.clone()),
         Action::Delete { key, .. } => (key.clone(), "delete".to_owned()),
-        Action::Report(_, key) => (key.clone(), "report".to_owned()),
+        Action::Report(_, _, key) => (key.clone(), "report".to_owned()),
     }
 }
 
 /// Carries out an action.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
+    match action.kind() {
+        Kind::Service | Kind::DeviceService => act_on(shared, action, owned_service).await,
+        Kind::EndpointSlice => {
+            let reduce = |slice: EndpointSlicePart| owned_slice(slice);
+            act_on(shared, action, reduce).await
+        }
+    }
+}
+
+/// The same of objects of one kind, each of which is reduced to what plans read.
+async fn act_on<K, T>(shared: &Shared, action: &Action, reduce: impl Fn(K) -> T) -> Written
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned,
+    News: From<Vec<Change<T, String>>>,
+{
+    let key = step(action).0;
+    let api: Api<K> = Api::namespaced(shared.client.clone(), &key.namespace);
     match action {
-        Action::Apply(apply) => self::apply(shared, Apply::clone(apply)).await,
-        Action::Delete { key, uid, reason } => {
+        Action::Apply(apply) => match self::apply(&api, Apply::clone(apply)).await {
+            Ok(applied) => Written::with(Change {
+                version: version_of(applied.meta()),
+                object: Some(Arc::new(reduce(applied))),
+                key,
+            }),
+            Err(written) => written,
+        },
+        Action::Delete { uid, reason, .. } => {
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: Some(uid.clone()),
@@ -117,29 +175,30 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
                 }),
                 ..DeleteParams::default()
             };
-            let deleted = api(shared, key).delete(&key.name, &params).await;
-            debug!(service = %key, reason, "to be deleted");
-            Written::new(tried(key, "delete the Service", deleted.map(|_| ())))
+            let deleted = api.delete(&key.name, &params).await;
+            debug!(object = %key, reason, "to be deleted");
+            Written::new(tried(&key, "delete it", deleted.map(|_| ())))
         }
-        Action::Report(owner, key) => name_is_taken(owner, key),
+        Action::Report(kind, owner, _) => name_is_taken(*kind, owner, &key),
     }
 }
 
-fn api(shared: &Shared, key: &ObjectKey) -> Api<Service> {
-    Api::namespaced(shared.client.clone(), &key.namespace)
-}
-
-async fn apply(shared: &Shared, mut apply: Apply) -> Written {
-    let key = apply.key.clone();
-    let api = api(shared, &key);
+async fn apply<K>(api: &Api<K>, mut apply: Apply) -> Result<K, Written>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let (kind, key) = (apply.kind, apply.key.clone());
     if apply.uid.is_none() {
         // Somebody else's has no label of ours, so that it is not among those watched.
         match api.get_opt(&key.name).await {
             Ok(None) => {}
-            Ok(Some(found)) if is_owned(&found, &apply.owner) => apply.uid = found.metadata.uid,
-            Ok(Some(_)) => return name_is_taken(&apply.owner, &key),
+            Ok(Some(found)) if is_owned(&found, &apply) => {
+                apply.uid.clone_from(&found.meta().uid);
+            }
+            Ok(Some(_)) => return Err(name_is_taken(kind, &apply.owner, &key)),
             Err(e) => {
-                return Written::new(tried(&key, "look for the Service", Err(e)));
+                let written = tried(&key, "look for it", Err(e));
+                return Err(Written::new(written));
             }
         }
     }
@@ -152,27 +211,34 @@ async fn apply(shared: &Shared, mut apply: Apply) -> Written {
     let result = api
         .patch(&key.name, &params, &Patch::Apply(&apply.manifest))
         .await;
-    match result {
-        Ok(applied) => Written::with(Change {
-            version: version_of(&applied.metadata),
-            object: Some(Arc::new(owned_service(applied))),
-            key,
-        }),
-        Err(kube::Error::Api(status)) if is_refused(&status) => {
-            let note = format!(
-                "Service {} is refused: {}; correct the ServiceSpec in the Configuration",
-                key.name, status.message
-            );
-            with_problem(Tried::Failed, Reason::ServiceRefused, &note)
-        }
-        Err(e) => Written::new(tried(&key, "apply the Service", Err(e))),
-    }
+    result.map_err(|e| match e {
+        kube::Error::Api(status) if is_refused(kind, &status) => refused(&apply, &status),
+        e => Written::new(tried(&key, "apply it", Err(e))),
+    })
 }
 
-fn name_is_taken(owner: &Owner, key: &ObjectKey) -> Written {
+fn refused(apply: &Apply, status: &Status) -> Written {
+    let (reason, remedy) = match apply.kind {
+        Kind::Service => (
+            Reason::ServiceRefused,
+            "correct the ServiceSpec in the Configuration",
+        ),
+        Kind::DeviceService | Kind::EndpointSlice => (
+            Reason::DeviceServiceRefused,
+            "have that allowed, or set spec.deviceService to false",
+        ),
+    };
+    let (kind, name) = (apply.kind.name(), &apply.key.name);
+    let note = format!("{kind} {name} is refused: {}; {remedy}", status.message);
+    with_problem(Tried::Failed, reason, &note)
+}
+
+fn name_is_taken(kind: Kind, owner: &Owner, key: &ObjectKey) -> Written {
     let note = format!(
-        "Service {} exists and is not of this {}: it is left as it is; delete or rename it",
-        key.name, owner.kind
+        "{} {} exists and is not of this {}: it is left as it is; delete or rename it",
+        kind.name(),
+        key.name,
+        owner.kind
     );
     with_problem(Tried::Done, Reason::ServiceNameTaken, &note)
 }
@@ -183,13 +249,17 @@ fn with_problem(tried: Tried, reason: Reason, note: &str) -> Written {
 }
 
 /// A spec that does not have the types of a ServiceSpec is answered with 500, as a server that is ill would.
-fn is_refused(status: &Status) -> bool {
-    matches!(status.code, 400 | 422) || status.message.contains("typed patch object")
+fn is_refused(kind: Kind, status: &Status) -> bool {
+    matches!(status.code, 400 | 422)
+        || status.message.contains("typed patch object")
+        || status.code == 403 && kind != Kind::Service
 }
 
-fn is_owned(service: &Service, owner: &Owner) -> bool {
-    let mut owners = service.metadata.owner_references.iter().flatten();
-    owners.any(|found| found.controller == Some(true) && found.uid == owner.uid)
+/// Returns whether an object has the owner that its manifest names.
+fn is_owned(found: &impl Resource, apply: &Apply) -> bool {
+    let owner = &apply.manifest["metadata"]["ownerReferences"][0]["uid"];
+    let mut owners = found.meta().owner_references.iter().flatten();
+    owners.any(|found| found.controller == Some(true) && *owner == found.uid)
 }
 
 #[cfg(test)]

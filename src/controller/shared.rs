@@ -3,6 +3,7 @@ use crate::{
     api::names,
     cluster::events::Events,
     model::{
+        networks::DeviceNetworks,
         resource_name::{ResourcePrefix, ResourcePrefixes},
         variables::Variables,
     },
@@ -33,6 +34,8 @@ pub struct Settings {
     pub http_address: Option<SocketAddr>,
     /// True if it also serves the lists of devices.
     pub device_lists: bool,
+    /// The networks whose devices may have names in the cluster.
+    pub device_networks: DeviceNetworks,
 }
 
 /// The values that the controller's tasks share.

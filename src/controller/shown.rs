@@ -1,6 +1,6 @@
 //! Decides which of two views of an object is the newer one: what its watch shows, or what the API server has answered to
 //! a write. So the controller reads its own writes, and a watch that is behind does not undo them.
-use super::world::{BrokerJob, BrokerPod, OwnedService};
+use super::world::{BrokerJob, BrokerPod, OwnedService, OwnedSlice};
 use crate::{
     cluster::changes::{Change, version_of},
     model::names::Key,
@@ -229,6 +229,7 @@ macro_rules! reduced {
 reduced!(BrokerPod);
 reduced!(BrokerJob);
 reduced!(OwnedService);
+reduced!(OwnedSlice);
 
 #[cfg(test)]
 mod tests;

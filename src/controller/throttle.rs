@@ -20,6 +20,7 @@ enum Kind {
     Device,
     Broker,
     Service,
+    EndpointSlice,
     List,
     Status,
     Eviction,
@@ -42,8 +43,8 @@ impl Kind {
             Self::Batch => (100, 2_000),
             Self::Device => (500, 30_000),
             Self::Service => (500, 60_000),
-            // A status is behind by this at most, however fast things change.
-            Self::Status => (200, 5_000),
+            // A status is behind by this at most, and so are endpoints, however fast things change.
+            Self::Status | Self::EndpointSlice => (200, 5_000),
             // A slot is held for seconds after its Pod was evicted, and each look lists the Pods of the node.
             Self::Eviction => (1_000, 30_000),
         };
@@ -129,7 +130,13 @@ fn step(request: &Request) -> Step {
         }
         Request::Service(action) => {
             let (object, what) = services::step(action);
-            (Kind::Service, what.into(), object)
+            let kind = match action.kind() {
+                services::plan::Kind::EndpointSlice => Kind::EndpointSlice,
+                services::plan::Kind::Service | services::plan::Kind::DeviceService => {
+                    Kind::Service
+                }
+            };
+            (kind, what.into(), object)
         }
         Request::List(action) => {
             let (object, what) = lists::step(action);

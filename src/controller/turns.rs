@@ -24,7 +24,9 @@ use super::{
 use crate::{
     api::configuration::Configuration,
     cluster::watch::Objects,
-    model::{resource_name::ResourcePrefix, typed_names::ConfigurationName},
+    model::{
+        networks::DeviceNetworks, resource_name::ResourcePrefix, typed_names::ConfigurationName,
+    },
 };
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -77,6 +79,13 @@ impl Turns {
             evictions: Evictions::new(resource_prefix),
             notes: vec![],
         }
+    }
+
+    /// Lets devices in these networks have names in the cluster.
+    #[must_use]
+    pub(crate) fn allowing(mut self, networks: DeviceNetworks) -> Self {
+        self.services = Services::new(networks);
+        self
     }
 
     /// Returns the whole cluster as it is known.
@@ -146,7 +155,7 @@ impl Turns {
         self.open.lose();
         if leads {
             self.devices.forget_nodes();
-            self.services = Services::default();
+            self.services.forget();
             self.lists = Lists::new();
         }
         self.all_again_at = leads.then_some(now.instant);

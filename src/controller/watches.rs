@@ -3,7 +3,7 @@
 use super::{
     parts::News,
     shared::Settings,
-    world::{broker_job, broker_pod, node_state, owned_service, without_fields},
+    world::{broker_job, broker_pod, node_state, owned_service, owned_slice, without_fields},
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
@@ -61,6 +61,7 @@ impl Watches {
         start.kind(apis(client, namespaces), jobs, broker_job);
         let services = Selection::new("services", services);
         start.kind(apis(client, namespaces), services, owned_service);
+        start.slices(client, settings);
         let (set, configurations) = channel::channel(None);
         let selection = Selection::new("configurations", all()).within(ROOM);
         let (apis, variables) = (apis(client, namespaces), settings.variables.clone());
@@ -86,6 +87,18 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// The controller may see EndpointSlices only where devices may have names.
+    fn slices(&mut self, client: &Client, settings: &Settings) {
+        if settings.device_networks.is_empty() {
+            let none = self.sender.try_send(News::Slices(vec![]));
+            return none.expect("it is the first one");
+        }
+        let ours = format!("{}={}", names::MANAGED_BY_LABEL, names::CONTROLLER_MANAGER);
+        let ours = Selection::new("endpointslices", watcher::Config::default().labels(&ours));
+        let apis = apis(client, &settings.watch_namespaces);
+        self.kind(apis, ours, owned_slice);
+    }
+
     fn kind<K, T, Name>(
         &mut self,
         apis: Vec<Api<Read<K>>>,

@@ -6,11 +6,12 @@ use crate::{
     },
     cluster::{
         changes::version_of,
-        parts::{JobPart, NodePart, PodPart},
+        parts::{EndpointSlicePart, JobPart, NodePart, PodPart},
     },
     model::{
         instance_name::InstanceKey,
         names::ObjectKey,
+        networks::Range,
         typed_names::{ConfigurationKey, NodeName},
     },
 };
@@ -40,6 +41,8 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<ObjectKey, Arc<BrokerPod>>,
     pub(crate) jobs: BTreeMap<ObjectKey, Arc<BrokerJob>>,
     pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
+    /// The EndpointSlices of the Services of devices.
+    pub(crate) slices: BTreeMap<ObjectKey, Arc<OwnedSlice>>,
     /// The part that these objects are limited to. Nodes and NodeDevices are never limited, and a part has no Services:
     /// they are found by name, in the whole world.
     pub(crate) scope: Option<Scope>,
@@ -87,6 +90,8 @@ pub(crate) struct NodeState {
     /// True if it has the taint `node.kubernetes.io/out-of-service`.
     pub(crate) is_out_of_service: bool,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Its addresses, and the networks of its Pods.
+    pub(crate) networks: Vec<Range>,
 }
 
 /// A Pod with the label of a Configuration: a broker, or a Pod of a broker's Job.
@@ -145,6 +150,20 @@ pub(crate) struct OwnedService {
     pub(crate) spec: ServiceSpec,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OwnedSlice {
+    pub(crate) meta: Meta,
+    pub(crate) content: SliceContent,
+}
+
+/// What an EndpointSlice says of its devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SliceContent {
+    /// Whether each address is ready.
+    pub(crate) endpoints: BTreeMap<String, bool>,
+    pub(crate) ports: Vec<i32>,
+}
+
 /// Returns the object without the managed fields of server-side apply, which are larger than the rest.
 pub(super) fn without_fields<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
@@ -184,10 +203,30 @@ pub(super) fn owned_service(service: Service) -> OwnedService {
     }
 }
 
+pub(super) fn owned_slice(slice: EndpointSlicePart) -> OwnedSlice {
+    let endpoints = slice.endpoints.into_iter().flat_map(|endpoint| {
+        let is_ready = endpoint.conditions.ready != Some(false);
+        endpoint.addresses.into_iter().map(move |a| (a, is_ready))
+    });
+    OwnedSlice {
+        meta: meta(slice.metadata),
+        content: SliceContent {
+            endpoints: endpoints.collect(),
+            ports: slice.ports.iter().filter_map(|port| port.port).collect(),
+        },
+    }
+}
+
 pub(super) fn node_state(node: NodePart) -> NodeState {
     let ready = node.ready().cloned();
+    let is_out_of_service = node.has_taint(names::OUT_OF_SERVICE);
+    let addresses = node.status.addresses.into_iter().map(|part| part.address);
+    // A host name is no network.
+    let networks = addresses.chain(node.spec.pod_networks);
+    let networks = networks.filter_map(|text| text.parse().ok()).collect();
     NodeState {
-        is_out_of_service: node.has_taint(names::OUT_OF_SERVICE),
+        networks,
+        is_out_of_service,
         uid: node.metadata.uid.unwrap_or_default(),
         labels: node.metadata.labels.unwrap_or_default(),
         is_ready: ready.as_ref().is_some_and(|ready| ready.status == "True"),

@@ -1,5 +1,5 @@
 //! Decides whether changes of Instances concern a node. Most changes of shared Instances do not: they say which slots
-//! other nodes hold. Pure.
+//! other nodes hold, and not the last one. Pure.
 use crate::{
     api::instance::{Instance, InstanceSpec},
     model::slot::SlotOwner,
@@ -12,6 +12,7 @@ pub(crate) fn is_same_for(a: &Instance, b: &Instance, node: &str) -> bool {
     is_same_metadata(&a.metadata, &b.metadata)
         && is_same_spec(&a.spec, &b.spec)
         && is_same_usage(&a.spec.device_usage, &b.spec.device_usage, node)
+        && is_full(&a.spec) == is_full(&b.spec)
         && a.status == b.status
 }
 
@@ -44,6 +45,12 @@ fn is_same_spec(a: &InstanceSpec, b: &InstanceSpec) -> bool {
         && *nodes == b.nodes
 }
 
+/// Returns whether no slot is free: as long as the scheduler does not know it, it sends Pods that are refused.
+fn is_full(spec: &InstanceSpec) -> bool {
+    let used = spec.device_usage.values().filter(|usage| !usage.is_empty());
+    used.count() >= usize::try_from(spec.capacity).unwrap_or(0)
+}
+
 /// Returns whether a node holds the same slots, and whether any are in use as before.
 fn is_same_usage(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, node: &str) -> bool {
     // A value that no agent writes can be anybody's.
@@ -64,6 +71,7 @@ mod tests {
         let mut instance = Instance::new("cam-1", InstanceSpec::default());
         instance.metadata.resource_version = Some("1".to_owned());
         instance.spec.nodes = vec!["node-a".into(), OTHERS.into()];
+        instance.spec.capacity = 3;
         use_slot(&mut instance, 0, OTHERS);
         change(&mut instance);
         instance
@@ -79,13 +87,17 @@ mod tests {
 
     #[test]
     fn the_slots_of_other_nodes_are_no_news_and_anything_else_is() {
-        let cases: [Case; 8] = [
+        let cases: [Case; 9] = [
             ("nothing", false, |_| ()),
             ("another slot of another node", false, |i| {
                 i.metadata.resource_version = Some("2".to_owned());
                 i.metadata.generation = Some(2);
                 use_slot(i, 1, "C:cam-3:node-c");
                 use_slot(i, 2, "");
+            }),
+            ("the last slot, of another node", true, |i| {
+                use_slot(i, 1, OTHERS);
+                use_slot(i, 2, OTHERS);
             }),
             ("a slot of this node", true, |i| use_slot(i, 1, "node-a")),
             ("one by its Configuration", true, |i| {

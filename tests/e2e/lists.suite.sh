@@ -1,12 +1,13 @@
 # The lists of devices, on a cluster of two nodes: over HTTP for those who may read them, for this machine's Prometheus, and as a
-# file in a Pod.
+# file in a Pod. And the names of devices in the cluster, as Services with EndpointSlices.
 # shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
 
 set_up() {
   up_with_images
-  install --set deviceLists.enabled=true,deviceLists.configMaps=true
+  install --set deviceLists.enabled=true,deviceLists.configMaps=true \
+    --set 'deviceServices.networks={198.51.100.0/24},deviceServices.clusterNetworks={203.0.113.0/24,192.0.0.0/24}'
   cluster avahi camera
   kubectl create serviceaccount reader >/dev/null
   kubectl create serviceaccount stranger >/dev/null
@@ -197,4 +198,108 @@ X
     "$SUITE/foreign.yaml" >"$SUITE/labeled.yaml"
   refused 'one owner, its own label' --as "$controller" create -f "$SUITE/labeled.yaml"
   kubectl delete configmap foreign-devices >/dev/null
+}
+
+# The endpoints of a Service: a line each, "ADDRESS:PORT READY".
+endpoints() { # SERVICE
+  kubectl get endpointslices -l "kubernetes.io/service-name=$1" -o json |
+    jq -r '.items[] | .ports[0].port as $p | .endpoints[]? | "\(.addresses[0]):\($p) \(.conditions.ready)"'
+}
+
+has_endpoint() { # SERVICE "ADDRESS:PORT READY"
+  [ "$(endpoints "$1")" = "$2" ]
+}
+
+address_of_camera() {
+  cluster on camera ip -4 -o addr show scope global | awk 'NR == 1 { sub("/.*", "", $4); print $4 }'
+}
+
+test_a_pod_reaches_a_device_by_its_name_in_the_cluster() {
+  clean
+  local address instance pair began
+  address=$(address_of_camera)
+  announce camera door _rtsp._tcp 554
+  begin door-server camera python3 -m http.server 554
+  configure cams 'kind: _rtsp._tcp' 'gracePeriodSeconds: 60, deviceService: true'
+  within 20 "the device is an endpoint of the Configuration's Service" has_endpoint cams-devices "$address:554 true"
+  instance=$(instance_of door)
+  within 5 "and of its own" has_endpoint "$instance-device" "$address:554 true"
+  equal "the Services are headless" "None None" \
+    "$(kubectl get service cams-devices "$instance-device" -o json | jq -r '[.items[].spec.clusterIP] | join(" ")')"
+  pod reader node-1
+  within 20 "a Pod runs" is_running reader
+  # This cluster has no DNS: the Pod is told what the name stands for.
+  pair=$(endpoints "$instance-device")
+  kubectl exec reader -- wget -q -O /dev/null -T 5 "http://${pair% *}/" || fail "the Pod does not reach the device at ${pair% *}"
+  began=$EPOCHREALTIME
+  goodbye door
+  within 4 "the device is not ready" has_endpoint "$instance-device" "$address:554 false"
+  note "goodbye -> not ready in the EndpointSlice: $(since "$began") s (a goodbye counts after 1 s)"
+  within 2 "nor in the other" has_endpoint cams-devices "$address:554 false"
+  announce camera door _rtsp._tcp 554
+  within 10 "it is ready again" has_endpoint "$instance-device" "$address:554 true"
+  # What somebody else writes is mended.
+  kubectl patch endpointslice "$instance-device-ipv4-554-0" --type json \
+    -p '[{"op": "replace", "path": "/endpoints/0/addresses/0", "value": "203.0.113.9"}]' >/dev/null
+  within 10 "the address is the device's" has_endpoint "$instance-device" "$address:554 true"
+  kubectl patch configuration cams --type merge -p '{"spec":{"deviceService":false}}' >/dev/null
+  within 10 "the Services are deleted" is_empty kubectl get service cams-devices "$instance-device" --ignore-not-found -o name
+  within 10 "and the EndpointSlices" is_empty kubectl get endpointslices -l akri.sh/configuration=cams -o name
+  kubectl delete pod reader --now >/dev/null
+  stop door-server
+}
+
+test_a_service_of_somebody_else_gets_no_endpoints() {
+  clean
+  announce camera door _rtsp._tcp 554
+  kubectl create service clusterip cams-devices --clusterip None >/dev/null
+  configure cams 'kind: _rtsp._tcp' 'gracePeriodSeconds: 5, deviceService: true'
+  within 20 "the Configuration says so" has_event cams 'Service cams-devices exists and is not of this Configuration'
+  is_empty endpoints cams-devices || fail "it has endpoints: $(endpoints cams-devices)"
+  within 10 "the device has its own name" has_endpoint "$(instance_of door)-device" "$(address_of_camera):554 true"
+  kubectl delete service cams-devices >/dev/null
+  within 70 "the name is taken when it is free" has_endpoint cams-devices "$(address_of_camera):554 true"
+  kubectl delete configuration cams >/dev/null
+  within 30 "the garbage collector removes it" is_empty kubectl get service cams-devices --ignore-not-found
+}
+
+# slice NAME SERVICE ADDRESS: an EndpointSlice as the controller writes it.
+slice() {
+  cat <<X
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: $1
+  labels: {kubernetes.io/service-name: $2}
+  ownerReferences: [{apiVersion: v1, kind: Service, name: $2, uid: u, controller: true}]
+addressType: IPv4
+endpoints: [{addresses: [$3], conditions: {ready: true}}]
+ports: [{name: "", port: 80, protocol: TCP}]
+X
+}
+
+test_nobody_redirects_a_service_by_the_controller() {
+  clean
+  local controller=system:serviceaccount:petiole:petiole-controller
+  kubectl create rolebinding tenant --clusterrole petiole-edit --serviceaccount default:reader >/dev/null
+  cat >"$SUITE/named.yaml" <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: named}
+spec: {discoveryHandler: {name: zeroconf, discoveryDetails: "kind: _rtsp._tcp"}, deviceService: true}
+X
+  refused 'may not create services' --as system:serviceaccount:default:reader create -f "$SUITE/named.yaml"
+  # The controller's account, stolen.
+  slice web-ipv4-80-0 web 198.51.100.7 >"$SUITE/slice.yaml"
+  refused 'only EndpointSlices of the Services' --as "$controller" create -f "$SUITE/slice.yaml"
+  slice x-device-ipv4-80-0 x-device 198.51.100.7 | sed 's/service-name: x-device/service-name: web/' >"$SUITE/slice.yaml"
+  refused 'the Service that its label names' --as "$controller" create -f "$SUITE/slice.yaml"
+  local address
+  for address in 203.0.113.5 192.0.0.1 192.168.7.7; do
+    slice x-device-ipv4-80-0 x-device "$address" >"$SUITE/slice.yaml"
+    refused 'only endpoints in the networks' --as "$controller" create -f "$SUITE/slice.yaml"
+  done
+  slice web-ipv4-80-0 web 198.51.100.7 | kubectl create -f - >/dev/null
+  refused 'only EndpointSlices of the Services' --as "$controller" delete endpointslice web-ipv4-80-0
+  kubectl delete endpointslice web-ipv4-80-0 >/dev/null
 }

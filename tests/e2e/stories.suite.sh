@@ -96,6 +96,56 @@ have_one_slot() { # POD
   init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
 }
 
+# replicas COUNT: of a Deployment whose Pods, all made at once, ask for one device of `scarce` on any node.
+replicas() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: user}
+spec:
+  replicas: $1
+  selector: {matchLabels: {app: user}}
+  template:
+    metadata: {labels: {app: user}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/scarce: 1}}}]
+X
+}
+
+are_free() {
+  node_holds node-1 allocatable scarce 2 && node_holds node-2 allocatable scarce 2
+}
+
+# A node that has lost a race offers the slot for as long as the scheduler does not know it, and each Pod that comes meanwhile is refused.
+test_few_pods_are_refused_while_slots_are_scarce() {
+  clean
+  echoes scarce 2 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "both nodes offer both devices" are_free
+  local round refused=0 began writes
+  for round in 1 2 3 4 5; do
+    began=$(mark)
+    replicas 2
+    within 30 "two Pods run in round $round" has_ready user 2
+    for_all_of 2 "both go on in round $round" has_ready user 2
+    refused=$((refused + $(refused_pods | wc -l)))
+    writes=$(requests_since "$began" | grep -c ' patch nodes status ' || true)
+    kubectl delete deployment user >/dev/null
+    kubectl delete pods --all --now >/dev/null
+    within 30 "both devices are free again" are_free
+  done
+  note "five times two replicas on two free devices of two nodes: $refused refused Pods; writes of Nodes in the last round: $writes"
+  [ "$refused" -le 3 ] || fail "$refused Pods were refused"
+  replicas 1
+  within 30 "one Pod runs" has_ready user 1
+  kubectl scale deployment user --replicas 3 >/dev/null
+  within 30 "two Pods run" has_ready user 2
+  for_all_of 3 "both go on" has_ready user 2
+  note "one replica -> three on two devices: $(refused_pods | wc -l) refused Pods"
+  [ "$(refused_pods | wc -l)" -le 3 ] || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment user >/dev/null
+}
+
 # followed NAME: a Configuration NAME whose Pods are evicted, of the CDI devices that a node describes, and node-1 has one.
 followed() {
   clean
@@ -355,6 +405,54 @@ test_zz_after_a_reboot_a_pod_has_the_slot_and_nothing_goes_round() {
   for_all_of 30 "the Pod runs, and no further one was refused" runs_and_refused user "$refused"
   within 30 "the slot is node-1's" usage_is rebooted '["C:rebooted-0:node-1"]'
   kubectl delete deployment user >/dev/null
+}
+
+# How many Pods of a Deployment there are in this phase.
+pods_in() { # DEPLOYMENT PHASE
+  kubectl get pods -l "app=$1" -o json | jq --arg p "$2" '[.items[] | select(.status.phase == $p)] | length'
+}
+
+are_as_before() { # DEPLOYMENT COUNT: ready, after a reboot also as the node has it
+  local id ids running
+  has_ready "$1" "$2" || return 1
+  running=$(cluster on node-1 ctr -n k8s.io tasks list | awk '$3 == "RUNNING" { print $1 }')
+  ids=$(kubectl get pods -l "app=$1" -o json | jq -r '.items[] | select(.status.phase == "Running") | .status.containerStatuses[0].containerID')
+  for id in $ids; do grep -qF "${id#containerd://}" <<<"$running" || return 1; done
+}
+
+has_no_refused() {
+  is_empty refused_pods
+}
+
+test_zz_refused_pods_of_a_reboot_are_deleted_where_the_chart_says_so() {
+  clean
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" --set controller.deleteRefusedPods=true --wait --timeout 90s >/dev/null
+  agents_are_ready
+  echoes many 6 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers six devices" node_holds node-1 allocatable many 6
+  deploy user many
+  kubectl scale deployment user --replicas 6 >/dev/null
+  within 60 "six Pods run" has_ready user 6
+  # Pods that no scheduler holds back: while no slot is free, the kubelet refuses each, and their owner makes the next at once.
+  deploy over many -
+  kubectl patch deployment over --type merge -p '{"spec":{"template":{"spec":{"nodeName":"node-1"}}}}' >/dev/null
+  within 20 "Pods are refused" has_refused 3
+  kubectl scale deployment over --replicas 0 >/dev/null
+  cluster reboot node-1
+  within 150 "six Pods run after the reboot" are_as_before user 6
+  local refused owner
+  refused=$(refused_pods | wc -l)
+  note "node rebooted -> six Pods have their devices: $TOOK s, refused: $refused"
+  owner=$(kubectl get pods -o json | jq -r '[.items[] | select(.status.reason == "UnexpectedAdmissionError") | .metadata.ownerReferences[0].name][0]')
+  within 120 "no refused Pod is there" has_no_refused
+  note "then -> the $refused refused Pods are deleted: $TOOK s"
+  equal "what is there" "6 0" "$(pods_in user Running) $(kubectl get pods -o json | jq '[.items[] | select(.status.phase != "Running")] | length')"
+  within 5 "an Event says so on the owner" has_event "$owner" "is deleted, because the kubelet refused it"
+  kubectl delete deployment user over >/dev/null
+}
+
+has_refused() { # COUNT: so many, or more
+  [ "$(refused_pods | wc -l)" -ge "$1" ]
 }
 
 # The API server shows the Pods as they were until the node's kubelet has told otherwise.

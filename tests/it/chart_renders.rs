@@ -28,6 +28,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
             "monitor.kind=ServiceMonitor",
             "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
             "deviceLists.enabled=true,deviceLists.configMaps=true,agent.nodeLabels=true",
+            "deviceServices.networks={10.1.2.0/24,fd00::/120},deviceServices.clusterNetworks={10.244.0.0/16,fd00:96::/112}",
         ],
     ),
     (
@@ -276,6 +277,19 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("probe.networks={10.1.2}", "/probe/networks"),
         ("probe.networks={10.1.2.0/33}", "/probe/networks"),
         ("probe.clusterNetworks={dead}", "/probe/clusterNetworks"),
+        (
+            "deviceServices.networks={10.1.2.0/24}",
+            "deviceServices.clusterNetworks is empty",
+        ),
+        (
+            "deviceServices.networks={10.1.2.3}",
+            "/deviceServices/networks",
+        ),
+        ("deviceServices.networks={*}", "/deviceServices/networks"),
+        (
+            "deviceServices.clusterNetworks={10.1.2}",
+            "/deviceServices/clusterNetworks",
+        ),
     ] {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);

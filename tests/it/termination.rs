@@ -109,6 +109,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             variables: petiole::model::variables::Variables::default(),
             http_address: None,
             device_lists: false,
+            device_networks: petiole::model::networks::DeviceNetworks::default(),
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
         // These watches are open: the Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.

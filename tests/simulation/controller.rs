@@ -78,7 +78,12 @@ impl Controller {
             |pod| pod.broker.is_some(),
             broker_pod,
         );
-        for unused in [News::Jobs(vec![]), News::Services(vec![])] {
+        let unused = [
+            News::Jobs(vec![]),
+            News::Services(vec![]),
+            News::Slices(vec![]),
+        ];
+        for unused in unused {
             controller.turns.borrow_mut().see(unused);
         }
         let running = controller.clone().run();

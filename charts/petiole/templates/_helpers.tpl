@@ -53,6 +53,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if and .Values.probe.enabled (not .Values.probe.clusterNetworks) -}}
 {{- fail "probe.clusterNetworks is empty: name the networks of the cluster's Pods and Services, such as [10.244.0.0/16, 10.96.0.0/12], so that their addresses are not asked" -}}
 {{- end -}}
+{{- if and .Values.deviceServices.networks (not .Values.deviceServices.clusterNetworks) -}}
+{{- fail "deviceServices.clusterNetworks is empty: name the networks of the cluster's Pods and Services, such as [10.244.0.0/16, 10.96.0.0/12], so that no device has an address of theirs" -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Whom the handler probe may ask. */}}

@@ -5,6 +5,7 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, DaemonSetStatus, Deployment, DeploymentStatus},
         batch::v1::Job,
         core::v1::{Node, NodeCondition, Pod},
+        discovery::v1::EndpointSlice,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::{
@@ -184,6 +185,8 @@ pub struct NodePart {
 pub struct NodeSpecPart {
     #[serde(default)]
     pub taints: Vec<TaintPart>,
+    #[serde(default, rename = "podCIDRs")]
+    pub pod_networks: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -200,6 +203,14 @@ pub struct NodeStatusPart {
     pub capacity: BTreeMap<String, Quantity>,
     #[serde(default)]
     pub allocatable: BTreeMap<String, Quantity>,
+    #[serde(default)]
+    pub addresses: Vec<NodeAddressPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct NodeAddressPart {
+    #[serde(default)]
+    pub address: String,
 }
 
 impl NodePart {
@@ -211,6 +222,35 @@ impl NodePart {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| condition.type_ == "Ready")
     }
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = EndpointSlice)]
+pub struct EndpointSlicePart {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub endpoints: Vec<EndpointPart>,
+    #[serde(default)]
+    pub ports: Vec<EndpointPortPart>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct EndpointPart {
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    #[serde(default)]
+    pub conditions: EndpointConditionsPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct EndpointConditionsPart {
+    pub ready: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct EndpointPortPart {
+    pub port: Option<i32>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Resource)]

@@ -80,7 +80,8 @@ pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
     plan
 }
 
-/// Publishes the lists of plugins as soon as the kubelet has them.
+/// Publishes the lists of plugins as soon as the kubelet has them. A number that sinks waits for no kubelet: until the scheduler knows, it
+/// sends Pods that are refused.
 fn publish(known: Known<'_>, plan: &mut Plan) {
     let registered = known.offers.iter().filter(|(_, offer)| offer.is_registered);
     for (resource, offer) in registered {
@@ -101,9 +102,11 @@ fn publish(known: Known<'_>, plan: &mut Plan) {
             ids.map_or(0, BTreeSet::len) == healthy().count()
                 && healthy().all(|slot| ids.is_some_and(|ids| ids.contains(&slot.id)))
         });
+        let (sinks, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(EntryChange::sinks);
+        plan.changes.extend(sinks);
         match is_known {
-            true => plan.changes.extend(changes),
-            false => plan.asks_kubelet = true,
+            true => plan.changes.extend(others),
+            false => plan.asks_kubelet |= !others.is_empty(),
         }
     }
 }

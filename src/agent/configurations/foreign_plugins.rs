@@ -139,37 +139,13 @@ impl ForeignPlugins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    fn settings() -> Settings {
-        Settings {
-            node_name: "a".into(),
-            resource_prefixes: "pflex.io".parse().unwrap(),
-            nodes: None,
-            node_labels: false,
-            property_sources: None,
-            plugin_folder: PathBuf::new(),
-            pod_resources_socket: PathBuf::new(),
-            own_pod: None,
-            kubelet_startup_grace: Duration::ZERO,
-            look_interval: Duration::ZERO,
-            resource_name_hold: Duration::from_secs(30),
-            max_configurations: 0,
-            max_instances: 0,
-            containers: crate::model::container_devices::ContainerRules::default(),
-            #[cfg(feature = "people")]
-            render_brokers: None,
-            http_address: None,
-            metrics_address: None,
-        }
-    }
 
     #[test]
     fn a_plugin_has_its_name_for_a_while_after_it_was_listed_last() {
         let block: ResourceName = "pflex.io/block".parse().unwrap();
         let listed = |id: &str| IdsByResource::from([(block.clone(), [id.to_owned()].into())]);
         let mut foreign = ForeignPlugins::new(
-            Arc::new(settings()),
+            Arc::new(Settings::for_tests("pflex.io")),
             Clock::start(),
             watch::channel(KubeletFolder::default()).1,
         );

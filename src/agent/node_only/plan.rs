@@ -269,7 +269,9 @@ pub(crate) fn preferred(available: &[String], must: &[String], size: usize) -> V
         let free = free.get(&device).copied().unwrap_or_default();
         Some((device, free))
     };
-    preferred_of(available, must, size, slot_of)
+    let mut available = available.to_vec();
+    available.sort();
+    preferred_of(&available, must, size, slot_of)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use super::{
     former_name,
     inputs::Inputs,
     predecessor,
+    preference::preferred,
 };
 use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
         device_state::{DeviceState, device_state, why_gone},
         kubelet_records::Look,
-        node_only::{self, plan::Offer},
+        node_only::plan::Offer,
         slots::{ClaimRequest, Refusal, Request, Requests, plan::is_listed},
     },
     api::reason::Reason,
@@ -258,13 +259,7 @@ impl Allocator {
         must: &[String],
         size: usize,
     ) -> Vec<String> {
-        match self.inputs.offer(resource) {
-            Some(_) => node_only::plan::preferred(available, must, size),
-            None => {
-                let slots = self.inputs.table.borrow();
-                slots.preferred(resource, available, must, size)
-            }
-        }
+        preferred(&self.inputs, resource, available, must, size)
     }
 
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can

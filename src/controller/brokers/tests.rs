@@ -102,6 +102,7 @@ async fn pass(client: Client, world: World) -> Pass {
             variables: Variables::default(),
             http_address: None,
             device_lists: false,
+            device_networks: crate::model::networks::DeviceNetworks::default(),
         },
         is_leader: watch::channel(true).1,
     };

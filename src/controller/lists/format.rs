@@ -117,7 +117,6 @@ impl Devices {
 
 fn device(instance: &Instance) -> Device<'_> {
     let (spec, status) = (&instance.spec, instance.status.as_ref());
-    let conditions = status.map_or(&[][..], |status| &status.conditions);
     let annotations = instance.metadata.annotations.as_ref();
     let id = annotations.and_then(|annotations| annotations.get(names::DEVICE_ID));
     let nodes = spec.nodes.iter().map(|node| node.as_str());
@@ -125,9 +124,7 @@ fn device(instance: &Instance) -> Device<'_> {
         instance: instance.metadata.name.as_deref().unwrap_or_default(),
         device: id.map(String::as_str),
         address: address(&spec.broker_properties),
-        // The condition is there from the first time on that no node saw the device.
-        healthy: Condition::of_type(conditions, ConditionType::Available)
-            .is_none_or(Condition::is_true),
+        healthy: is_healthy(instance),
         nodes: nodes
             .filter(|node| status.is_none_or(|status| is_seen(status, node)))
             .collect(),
@@ -135,7 +132,16 @@ fn device(instance: &Instance) -> Device<'_> {
     }
 }
 
-fn target(instance: &Instance) -> Option<String> {
+/// Returns whether a node sees the device.
+pub(crate) fn is_healthy(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref();
+    let conditions = conditions.map_or(&[][..], |status| &status.conditions);
+    // The condition is there from the first time on that no node saw the device.
+    Condition::of_type(conditions, ConditionType::Available).is_none_or(Condition::is_true)
+}
+
+/// Returns the address of a device, if it has one that means the same host on every node.
+pub(crate) fn target(instance: &Instance) -> Option<String> {
     address(&instance.spec.broker_properties).filter(|address| is_anywhere(address))
 }
 

@@ -1,4 +1,4 @@
-//! Decides which Services are created, changed and deleted. Pure.
+//! Decides which Services of brokers are created, changed and deleted. Pure.
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
@@ -38,20 +38,52 @@ pub(crate) struct Plan {
 pub(crate) enum Action {
     Apply(Box<Apply>),
     Delete {
+        kind: Kind,
         key: ObjectKey,
         uid: String,
         reason: &'static str,
     },
-    /// Somebody else's Service has the name.
-    Report(Owner, ObjectKey),
+    /// Somebody else's object has the name.
+    Report(Kind, Owner, ObjectKey),
 }
 
-/// A Service to be made, or to be as its manifest says.
+/// The kind of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A Service of brokers, by a spec of the user.
+    Service,
+    /// A Service of devices themselves.
+    DeviceService,
+    /// A part of its endpoints.
+    EndpointSlice,
+}
+
+impl Kind {
+    /// Returns the kind as the API server calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Service | Self::DeviceService => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+        }
+    }
+}
+
+impl Action {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Apply(apply) => apply.kind,
+            Self::Delete { kind, .. } | Self::Report(kind, ..) => *kind,
+        }
+    }
+}
+
+/// An object to be made, or to be as its manifest says.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Apply {
+    pub(crate) kind: Kind,
     pub(crate) key: ObjectKey,
     pub(crate) owner: Owner,
-    /// The uid of the existing Service.
+    /// The uid of the existing object.
     pub(crate) uid: Option<String>,
     pub(crate) digest: String,
     pub(crate) manifest: Value,
@@ -236,7 +268,8 @@ fn decide(
         (Some(existing), _) if existing.meta.is_deleting => {}
         (Some(existing), Some(_)) if !is_ours(existing) => {
             if brokers.is_running {
-                let report = Action::Report(wanted.owner.clone(), wanted.key.clone());
+                let report =
+                    Action::Report(Kind::Service, wanted.owner.clone(), wanted.key.clone());
                 plan.actions.push(report);
             }
         }
@@ -286,6 +319,7 @@ fn ours(wanted: &Wanted<'_>) -> [(&'static str, String); 2] {
 impl Plan {
     fn apply(&mut self, wanted: &Wanted<'_>, spec: Spec<'_>, existing: Option<&OwnedService>) {
         let apply = Apply {
+            kind: Kind::Service,
             key: wanted.key.clone(),
             owner: wanted.owner.clone(),
             uid: existing.map(|service| service.meta.uid.clone()),
@@ -297,6 +331,7 @@ impl Plan {
 
     fn delete(&mut self, wanted: &Wanted<'_>, existing: &OwnedService, reason: &'static str) {
         self.actions.push(Action::Delete {
+            kind: Kind::Service,
             key: wanted.key.clone(),
             uid: existing.meta.uid.clone(),
             reason,

@@ -90,6 +90,7 @@ impl Controller {
         turns.see(News::Pods(vec![]));
         turns.see(News::Jobs(vec![]));
         turns.see(News::Services(vec![]));
+        turns.see(News::Slices(vec![]));
         let node = |name: &str| Change {
             key: Key::new("", name),
             object: Some(Arc::new(ready())),

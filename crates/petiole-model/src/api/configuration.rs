@@ -66,7 +66,7 @@ pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && !has(self.instanceName) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList, instanceName and whenGone: Evict; remove it, or set instances to true"))]
+#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && !self.deviceService && !has(self.instanceName) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList, deviceService, instanceName and whenGone: Evict; remove it, or set instances to true"))]
 pub struct ConfigurationSpec {
     /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
@@ -77,7 +77,7 @@ pub struct ConfigurationSpec {
     pub capacity: i32,
 
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
-    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `instanceName` and `whenGone: Evict`.
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `deviceService`, `instanceName` and `whenGone: Evict`.
     #[serde(default = "default_instances")]
     pub instances: bool,
 
@@ -121,6 +121,12 @@ pub struct ConfigurationSpec {
     /// all devices with their addresses, properties and health. Without a cluster this has no effect.
     #[serde(default)]
     pub device_list: bool,
+
+    /// Whether the devices have names in the cluster: the controller keeps a headless Service `<instance>-device` for each device and
+    /// `<configuration>-devices` for all of them, whose endpoints are the addresses of the devices, ready while they are healthy. Only for addresses
+    /// in networks that `deviceServices.networks` of the chart names. Without a cluster this has no effect.
+    #[serde(default)]
+    pub device_service: bool,
 
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
     /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several

@@ -152,6 +152,7 @@ fn akris_lacks_our_fields() {
             "subresource status",
             "spec.containerDevices",
             "spec.deviceList",
+            "spec.deviceService",
             "spec.discoveryHandler.discoveryProperties[].valueFrom",
             "spec.gracePeriodSeconds",
             "spec.instanceName",

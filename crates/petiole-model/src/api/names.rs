@@ -52,6 +52,11 @@ pub const PLACEHOLDER: &str = "{{PLACEHOLDER}}";
 /// Label of everything that is made for Configurations and Instances; its value is [`GROUP`].
 pub const CONTROLLER_LABEL: &str = "controller";
 
+/// Kubernetes' labels of an EndpointSlice: who writes it, its Service, and that the Service is headless, so that no proxy reads it.
+pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+
 /// Labels of broker Pods.
 pub const CONFIGURATION_LABEL: &str = "akri.sh/configuration";
 pub const INSTANCE_LABEL: &str = "akri.sh/instance";

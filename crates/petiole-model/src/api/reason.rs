@@ -53,6 +53,8 @@ reasons! {
     /// Not all devices fit into the ConfigMap.
     DeviceListTooLarge,
     DeviceSeen,
+    /// A device may have no name in the cluster, or the API server refuses its Service.
+    DeviceServiceRefused,
     DiscoveryFailed,
     DiscoveryIncomplete,
     DiscoveryPropertyUnreadable,

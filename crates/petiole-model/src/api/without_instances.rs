@@ -12,6 +12,7 @@ pub fn check(spec: &ConfigurationSpec) -> Result<(), String> {
         ),
         ("maxNodes", spec.max_nodes.is_some()),
         ("deviceList", spec.device_list),
+        ("deviceService", spec.device_service),
         ("instanceName", spec.instance_name.is_some()),
         ("whenGone: Evict", spec.when_gone == WhenGone::Evict),
     ];
@@ -42,6 +43,7 @@ mod tests {
             ("configurationServiceSpec", json!({})),
             ("maxNodes", json!(1)),
             ("deviceList", json!(true)),
+            ("deviceService", json!(true)),
             ("instanceName", json!("kvm")),
             ("whenGone", json!("Evict")),
         ] {

@@ -13,6 +13,7 @@ pub mod instance_row;
 pub mod limits;
 pub mod name_template;
 pub mod names;
+pub mod networks;
 pub mod node_resources;
 pub mod patch;
 pub mod pin;

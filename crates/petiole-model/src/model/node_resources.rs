@@ -26,6 +26,14 @@ pub struct EntryChange {
     pub to: Option<String>,
 }
 
+impl EntryChange {
+    /// Returns whether the entry gets a smaller number.
+    pub fn sinks(&self) -> bool {
+        let [from, to] = [&self.from, &self.to].map(|value| value.as_deref().and_then(count));
+        from.zip(to).is_some_and(|(from, to)| to < from)
+    }
+}
+
 impl NodeResources {
     /// Keeps only the resources that `is_ours` selects.
     pub fn retain(&mut self, is_ours: impl Fn(&ResourceName) -> bool) {

@@ -27,7 +27,7 @@ fn said(plan: &Plan) -> Vec<String> {
             Action::Apply(apply) if apply.uid.is_none() => format!("create {}", apply.key.name),
             Action::Apply(apply) => format!("update {}", apply.key.name),
             Action::Delete { key, .. } => format!("delete {}", key.name),
-            Action::Report(_, key) => format!("report {}", key.name),
+            Action::Report(_, _, key) => format!("report {}", key.name),
         })
         .collect()
 }

@@ -5,9 +5,10 @@ use super::{
         tcp::{self, Stream, Within},
     },
     details::{Details, Target},
-    networks::{Networks, Range, names},
+    networks::{Networks, names},
     plan::Answer,
 };
+use crate::model::networks::Range;
 use petiole_probe::{Facts, Inquiry, Question, Turn, certificate};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

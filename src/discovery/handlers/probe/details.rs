@@ -1,13 +1,13 @@
 //! Parses `discoveryDetails` of the probe handler: from YAML to checked [`Details`]. Pure.
-use super::{
-    super::{
-        fields::{self, Fields, Handler, matcher, number, scalar, strings, switch, word},
-        matcher::{Budget, Matcher},
-        only::Only,
-    },
-    networks::Range,
+use super::super::{
+    fields::{self, Fields, Handler, matcher, number, scalar, strings, switch, word},
+    matcher::{Budget, Matcher},
+    only::Only,
 };
-use crate::{discovery::DetailsError, model::device::Scope};
+use crate::{
+    discovery::DetailsError,
+    model::{device::Scope, networks::Range},
+};
 use petiole_probe::{Http, Question};
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};

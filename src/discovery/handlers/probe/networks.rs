@@ -1,106 +1,9 @@
 //! The addresses that may be asked. Pure.
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    str::FromStr,
-};
+use crate::model::networks::{Range, special};
+use std::{net::IpAddr, str::FromStr};
 
 /// The entry that allows every network, on the command line.
 const ALL: &str = "*";
-/// Networks that no entry contains unless it lies within them: of machines themselves, of links, of groups, of clouds' metadata, and of IPv4
-/// addresses in those of IPv6. No [`Range`] begins or ends with a mapped address, and none of `hosts` is large enough to have them all.
-const SPECIAL: [&str; 17] = [
-    "0.0.0.0/8",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "169.254.169.254",
-    "169.254.170.2",
-    "100.100.100.200",
-    "168.63.129.16",
-    "192.0.0.192",
-    "224.0.0.0/3",
-    "::/96",
-    "64:ff9b::/96",
-    "64:ff9b:1::/48",
-    "2002::/16",
-    "fe80::/10",
-    "fd00:ec2::/32",
-    "fd20:ce::/32",
-    "ff00::/8",
-];
-
-/// Addresses without a gap, all of one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) first: IpAddr,
-    pub(super) last: IpAddr,
-}
-
-impl FromStr for Range {
-    type Err = String;
-
-    /// Reads `10.1.2.0/24`, `10.1.2.10-10.1.2.20` or `10.1.2.3`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let unfit = || {
-            format!(
-                "`{text}` must be an address, a network such as 10.1.2.0/24, or a range such as 10.1.2.10-10.1.2.20"
-            )
-        };
-        let address = |text: &str| text.trim().parse().map_err(|_| unfit());
-        let (first, last): (IpAddr, IpAddr) = match text.split_once('-') {
-            Some((first, last)) => (address(first)?, address(last)?),
-            None if text.contains('/') => {
-                let net: ipnet::IpNet = text.trim().parse().map_err(|_| unfit())?;
-                (net.network(), net.broadcast())
-            }
-            None => (address(text)?, address(text)?),
-        };
-        let is_range = first.is_ipv4() == last.is_ipv4() && first <= last;
-        // As an address of IPv4 it may be special.
-        let is_mapped = [first, last].iter().any(|ip| ip.to_canonical() != *ip);
-        let is_fit = is_range && !is_mapped;
-        is_fit.then_some(Self { first, last }).ok_or_else(unfit)
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.first == self.last {
-            true => write!(f, "{}", self.first),
-            false => write!(f, "{}-{}", self.first, self.last),
-        }
-    }
-}
-
-impl Range {
-    pub(super) fn contains(self, address: IpAddr) -> bool {
-        (self.first..=self.last).contains(&address)
-    }
-
-    fn is_within(self, other: Self) -> bool {
-        other.contains(self.first) && other.contains(self.last)
-    }
-
-    /// Returns the number of addresses.
-    pub(super) fn count(self) -> u128 {
-        (number(self.last) - number(self.first)).saturating_add(1)
-    }
-
-    pub(super) fn addresses(self) -> impl Iterator<Item = IpAddr> {
-        let first = number(self.first);
-        (0..self.count()).map(move |n| match self.first {
-            IpAddr::V4(_) => Ipv4Addr::from_bits((first + n) as u32).into(),
-            IpAddr::V6(_) => Ipv6Addr::from_bits(first + n).into(),
-        })
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
 
 /// Returns whether an entry names an address. Entries that are wider than a special network do not name its addresses.
 pub(super) fn names(entries: &[Range], address: IpAddr, special: &[Range]) -> bool {
@@ -116,7 +19,7 @@ pub(super) fn names(entries: &[Range], address: IpAddr, special: &[Range]) -> bo
 pub struct Networks {
     /// `None`: all of them, for a user who is root of the machine.
     allowed: Option<Vec<Range>>,
-    /// Those of the cluster, which an entry must lie within as in [`SPECIAL`] ones.
+    /// Those of the cluster, which an entry must lie within as in [`special`] ones.
     cluster: Vec<Range>,
 }
 
@@ -160,9 +63,7 @@ impl Networks {
 
     /// Returns the networks that an entry must lie within to name an address in them.
     pub(super) fn special(&self) -> Vec<Range> {
-        let parsed = SPECIAL.iter().map(|text| text.parse());
-        let parsed: Result<Vec<_>, _> = parsed.collect();
-        [parsed.expect("they are networks"), self.cluster.clone()].concat()
+        [special(), self.cluster.clone()].concat()
     }
 
     /// Returns an error if an entry of `hosts` is not within the allowed networks.
@@ -203,31 +104,6 @@ mod tests {
             address.parse().unwrap(),
             &Networks::ALL.special(),
         )
-    }
-
-    #[test]
-    fn a_range_is_an_address_a_network_or_two_addresses() {
-        let all = |text: &str| -> Vec<String> {
-            let range: Range = text.parse().unwrap();
-            range.addresses().map(|a| a.to_string()).collect()
-        };
-        assert_eq!(
-            all("10.1.2.254-10.1.3.1"),
-            ["10.1.2.254", "10.1.2.255", "10.1.3.0", "10.1.3.1"]
-        );
-        assert_eq!(all("10.1.2.3/31"), ["10.1.2.2", "10.1.2.3"]);
-        assert_eq!(all("fd00::7"), ["fd00::7"]);
-        for text in [
-            "10.1.2.9-10.1.2.1",
-            "10.1.2.9-fd00::",
-            "10.1.2",
-            "10.0.0.0/33",
-            "::ffff:10.0.0.1",
-            "::ffff:10.244.0.0/116",
-            "",
-        ] {
-            assert!(text.parse::<Range>().is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -112,6 +112,23 @@ impl SlotTable {
         preferred_of(available, must, size, |id| of.get(id).copied())
     }
 
+    /// Returns those of `available` that a Configuration's resource lists, beginning with another device on each node, whose place
+    /// among the nodes of a device is `place`. Nodes that prefer the same device race for it, and a Pod of one of them is refused.
+    pub fn in_turn(
+        &self,
+        configuration: &ConfigurationName,
+        available: &[String],
+        place: usize,
+    ) -> Vec<String> {
+        let listed = self.configuration_list(configuration).into_iter();
+        let listed = listed.map(|slot| (slot.instance, slot.id.to_string()));
+        let mut listed: Vec<_> = listed.filter(|(_, id)| available.contains(id)).collect();
+        listed.sort();
+        let count = listed.len().max(1);
+        listed.rotate_left(place % count);
+        listed.into_iter().map(|(_, id)| id).collect()
+    }
+
     fn claim_of_instance(
         &self,
         instance: &InstanceName,
@@ -210,7 +227,7 @@ impl SlotTable {
 }
 
 /// Returns the ids of `available` that a container should get: `must` first, then those of distinct devices while there are, and
-/// those of devices with most free slots before others. `of` returns the device of an id, and how many of its slots are free.
+/// those of devices with most free slots before others; of equal ones the first. `of` returns the device of an id, and how many of its slots are free.
 pub fn preferred_of<D: Ord>(
     available: &[String],
     must: &[String],
@@ -226,7 +243,7 @@ pub fn preferred_of<D: Ord>(
     let mut others: Vec<_> = others
         .filter_map(|id| of(id).map(|(device, free)| (Reverse(free), id, device)))
         .collect();
-    others.sort();
+    others.sort_by_key(|(free, ..)| *free);
     let mut ranked: Vec<_> = others
         .into_iter()
         .map(|(free, id, device)| {
@@ -235,7 +252,7 @@ pub fn preferred_of<D: Ord>(
             (*before, free, id)
         })
         .collect();
-    ranked.sort();
+    ranked.sort_by_key(|(before, free, _)| (*before, *free));
     let chosen = must.iter().chain(ranked.into_iter().map(|(_, _, id)| id));
     chosen.take(size).cloned().collect()
 }

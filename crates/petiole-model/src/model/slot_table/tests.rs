@@ -254,6 +254,21 @@ fn the_preferred_ids_are_of_distinct_devices_with_most_slots_free() {
 }
 
 #[test]
+fn each_node_begins_with_another_device() {
+    let names = ["cam-1", "cam-2", "cam-3"];
+    let free = table(names.map(|name| observed(name, 1, &[])));
+    let ids = ["cam-2", "cam-0", "cam-1", "other-0"].map(str::to_owned);
+    let first = |table: &SlotTable, place: usize| {
+        let available = table.in_turn(&"cam".into(), &ids, place);
+        table.preferred(&cam(), &available, &[], 1)
+    };
+    let firsts: Vec<_> = (0..4).flat_map(|place| first(&free, place)).collect();
+    assert_eq!(firsts, ["cam-0", "cam-1", "cam-2", "cam-0"]);
+    let none = table([]).in_turn(&"cam".into(), &ids, 7);
+    assert!(none.is_empty());
+}
+
+#[test]
 fn usage_that_nobody_understands_is_somebody_elses() {
     let table = table([observed("cam-1", 1, &[(0, "a:b:c:d")])]);
     assert_eq!(list(&table.instance_list(&"cam-1".into())), ["-cam-1-0"]);
