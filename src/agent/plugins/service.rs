@@ -1,6 +1,6 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
-use super::{allocate::Allocator, list_turns::ListTurns};
+use super::{allocate::Allocator, forward, list_turns::ListTurns};
 use crate::{agent::values::Slot, model::slot_table::Resource};
 use futures::{Stream, StreamExt as _, stream::unfold};
 use petiole_kubelet_api::device_plugin::{
@@ -22,6 +22,8 @@ pub(super) struct Service {
 pub(super) struct Served {
     pub(super) resource: Resource,
     pub(super) namespace: String,
+    /// The name of the socket.
+    pub(super) socket: String,
     pub(super) turns: ListTurns,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
@@ -87,6 +89,11 @@ impl DevicePlugin for Service {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let served = served(&request)?;
+        let Some(_call) = self.allocator.inputs.decisions.begin().await else {
+            let answer =
+                forward::allocate(&self.allocator.inputs, &served, request.into_inner()).await;
+            return answer.map(Response::new);
+        };
         let requests = request.into_inner().container_requests;
         let containers = requests
             .into_iter()
@@ -106,6 +113,11 @@ impl DevicePlugin for Service {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let served = served(&request)?;
+        let Some(_call) = self.allocator.inputs.decisions.begin().await else {
+            let answer =
+                forward::pre_start(&self.allocator.inputs, &served, request.into_inner()).await;
+            return answer.map(Response::new);
+        };
         self.allocator
             .pre_start(&served.resource, request.into_inner().devices_ids)
             .await?;
