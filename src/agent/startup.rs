@@ -17,17 +17,17 @@ use tokio::{net, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// The longest name in bytes. The kernel accepts 107.
-const NAME_MAX: usize = 100;
+/// The length to which a name is cut. The kernel accepts 107 bytes.
+const NAME_BYTES: usize = 100;
 /// The time for an answer. The kubelet waits as long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(1);
-/// The most bytes of an answer. Beyond it: the rest is not read.
-const ANSWER_BYTES_MAX: u64 = 4096;
+/// The part of an answer that is read.
+const ANSWER_BYTES: u64 = 4096;
 
 fn address(pod: &ObjectKey) -> io::Result<SocketAddr> {
-    let name = shortened(&format!("petiole-agent/{pod}"), NAME_MAX);
+    let name = shortened(&format!("petiole-agent/{pod}"), NAME_BYTES);
     SocketAddr::from_abstract_name(name)
 }
 
@@ -76,7 +76,7 @@ pub fn ask(pod: &ObjectKey) -> anyhow::Result<()> {
         let stream = UnixStream::connect_addr(&address(pod)?)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let mut missing = String::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut missing)?;
+        stream.take(ANSWER_BYTES).read_to_string(&mut missing)?;
         io::Result::Ok(missing)
     };
     let missing = ask().with_context(|| format!("Pod {pod}: its agent does not answer"))?;

@@ -304,7 +304,7 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let mut settings = flags.settings();
+    let settings = flags.settings();
     if let Some(pod) = settings.own_pod.as_ref().filter(|_| flags.startup_probe) {
         return agent::ask_startup(pod);
     }

@@ -142,9 +142,9 @@ spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "{descriptions: [la
 X
   local node update old minor all refused
   within 20 "each node has a lamp" has_instances lamps 2
-  for node in node-1 node-2; do within 20 "$node offers it" node_holds "$node" allocatable lamps 200; done
+  for node in node-1 node-2; do within 20 "$node offers it" has_entry "$node" lamps; done
   trap end_pods EXIT
-  begin_pods lamps
+  begin_pods
   for update in first second; do
     old="$(agent_of node-1) $(agent_of node-2)"
     kubectl -n petiole rollout restart daemonset/petiole-agent >/dev/null
@@ -165,10 +165,12 @@ X
 }
 
 # One Pod after the other, on both nodes, until `end_pods`. They need no address, and end at once.
-begin_pods() { # RESOURCE
-  local node
+begin_pods() {
+  local node instance
   PODS=()
   for node in node-1 node-2; do
+    # Of the Configuration's resource a node offers one free slot at a time.
+    instance=$(kubectl get instances.akri.sh -o json | jq -r --arg n "$node" '.items[] | select(.spec.nodes == [$n]) | .metadata.name')
     (
       for ((n = 0; ; n++)); do
         kubectl create -f - >/dev/null 2>&1 <<X || true
@@ -180,7 +182,7 @@ spec:
   restartPolicy: Never
   nodeName: $node
   hostNetwork: true
-  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/true], resources: {limits: {akri.sh/$1: 1}}}]
+  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exit 0"], resources: {limits: {akri.sh/$instance: 1}}}]
 X
         sleep 0.2
       done

@@ -252,7 +252,6 @@ fn values_that_are_unknown_or_wrong_are_refused_by_name() {
         ("log.level=petiole=debgu", "/log/level"),
         ("agent.maxSurge=0%", "/agent/maxSurge"),
         ("agent.maxUnavailable=0", "want 1"),
-        ("agent.maxUnavailable=0%", "/agent/maxUnavailable"),
         ("controller.replicas=0", "want 1"),
         ("controller.podDisruptionBudget.maxUnavailable=0", "want 1"),
         ("resourcePrefixes={akri}", "/resourcePrefixes/0"),

@@ -74,7 +74,7 @@ async fn the_holder_ends_when_the_other_one_has_registered() {
     soon("the other one says that it is ready", is_ready).await;
     assert!(timeout(QUIET, others.join_next()).await.is_err());
 
-    let mut handing_over = pin!(first.hand_over());
+    let mut handing_over = Box::pin(first.hand_over());
     let mut second = tokio::select! {
         () = &mut handing_over => panic!("nobody has taken over"),
         second = next(&mut others) => second,

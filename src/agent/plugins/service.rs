@@ -1,6 +1,6 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
-use super::{allocate::Allocator, forward, list_turns::ListTurns};
+use super::{allocate::Allocator, forward::Forward, list_turns::ListTurns};
 use crate::{agent::values::Slot, model::slot_table::Resource};
 use futures::{Stream, StreamExt as _, stream::unfold};
 use petiole_kubelet_api::device_plugin::{
@@ -16,6 +16,16 @@ use tonic::{Request, Response, Status};
 
 pub(super) struct Service {
     pub(super) allocator: Arc<Allocator>,
+}
+
+impl Service {
+    fn forward<'a>(&'a self, served: &'a Served) -> Forward<'a> {
+        Forward {
+            inputs: &self.allocator.inputs,
+            resource: &served.resource,
+            socket: &served.socket,
+        }
+    }
 }
 
 /// The plugin that a connection is to.
@@ -90,9 +100,8 @@ impl DevicePlugin for Service {
     ) -> Result<Response<AllocateResponse>, Status> {
         let served = served(&request)?;
         let Some(_call) = self.allocator.inputs.decisions.begin().await else {
-            let answer =
-                forward::allocate(&self.allocator.inputs, &served, request.into_inner()).await;
-            return answer.map(Response::new);
+            let forward = self.forward(&served);
+            return forward.allocate(request.into_inner()).await;
         };
         let requests = request.into_inner().container_requests;
         let containers = requests
@@ -114,9 +123,8 @@ impl DevicePlugin for Service {
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let served = served(&request)?;
         let Some(_call) = self.allocator.inputs.decisions.begin().await else {
-            let answer =
-                forward::pre_start(&self.allocator.inputs, &served, request.into_inner()).await;
-            return answer.map(Response::new);
+            let forward = self.forward(&served);
+            return forward.pre_start(request.into_inner()).await;
         };
         self.allocator
             .pre_start(&served.resource, request.into_inner().devices_ids)
