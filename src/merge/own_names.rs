@@ -16,7 +16,7 @@ use crate::{
     },
     model::{
         instance_name::{InstanceKey, InstanceName, is_digest},
-        typed_names::{ConfigurationKey, ConfigurationName},
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use std::{
@@ -92,7 +92,7 @@ impl<'a> OwnNames<'a> {
         let Ok(name) = template.name(&[&configuration.spec.broker_properties, properties]) else {
             return Ok(None);
         };
-        match self.holder(&of.name, &name) {
+        match self.holder(&name) {
             None => Ok(Some(name)),
             Some(Holder::Instance(key, instance))
                 if instance.spec.configuration_key(&key.namespace) == *of
@@ -166,8 +166,7 @@ impl<'a> OwnNames<'a> {
                 "the resource of this name is that of the older Instance {other}: change instanceName, and delete this Instance"
             ));
         }
-        let of = &instance.spec.configuration_name;
-        Some(match self.holder(of, &name) {
+        Some(match self.holder(&name) {
             Some(holder) => format!(
                 "{name} is the name of {holder}: let instanceName have a property that tells them apart, such as UDEV_ID_PATH_TAG"
             ),
@@ -178,15 +177,14 @@ impl<'a> OwnNames<'a> {
         })
     }
 
-    /// Returns who has a name, or could get it by a digest, of all but the Configuration itself.
-    fn holder(&self, of: &ConfigurationName, name: &InstanceName) -> Option<Holder<'a>> {
+    /// Returns who has a name, or may get it by a digest.
+    fn holder(&self, name: &InstanceName) -> Option<Holder<'a>> {
         let configurations = self.configurations.get_or_init(|| self.resources());
         if let Some(key) = configurations.get(name.as_str()) {
             return Some(Holder::Configuration(key));
         }
         let start = name.rsplit_once('-').filter(|(_, end)| is_digest(end));
-        let other = start.and_then(|(start, _)| configurations.get(start));
-        if let Some(key) = other.filter(|key| key.name != of.as_str()) {
+        if let Some(key) = start.and_then(|(start, _)| configurations.get(start)) {
             return Some(Holder::InstanceOf(key));
         }
         let first = self.instances(name).next();
@@ -233,20 +231,20 @@ impl<'a> OwnNames<'a> {
 
     /// Returns whether no node sees the device of an Instance, as far as is known.
     fn is_missing(&self, key: &InstanceKey, instance: &Instance) -> bool {
+        let of = instance.spec.configuration_key(&key.namespace);
         let reports = self.merge.reports_of(key, instance);
         let status = instance.status.clone().unwrap_or_default();
-        !instance
-            .spec
-            .nodes
-            .iter()
-            .any(|node| match reports.get(node) {
-                Some(report) => report.is_healthy(),
-                None => {
-                    let of = instance.spec.configuration_key(&key.namespace);
-                    is_seen(&status, node)
-                        && !self.merge.reports.has_complete_report(instance, &of, node)
-                }
-            })
+        let sees = |node: &NodeName| match reports.get(node) {
+            Some(report) => report.is_healthy(),
+            None => {
+                is_seen(&status, node)
+                    && !self.merge.reports.has_complete_report(instance, &of, node)
+            }
+        };
+        let is_there = |node: &&NodeName| {
+            !self.merge.is_gone(node) && !self.merge.surroundings.is_silent(node)
+        };
+        !instance.spec.nodes.iter().filter(is_there).any(sees)
     }
 }
 

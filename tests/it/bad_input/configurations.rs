@@ -78,7 +78,7 @@ fn bad_manifests() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "names",
-            good("n", &format!("{{{handler}, instanceName: '{{X}} a'}}")),
+            good("m", &format!("{{{handler}, instanceName: '{{X}} a'}}")),
             "instanceName is \"{X} a\"; it must be lower-case letters",
         ),
         ("dots", good("a.b", &format!("{{{handler}}}")), "no dots"),

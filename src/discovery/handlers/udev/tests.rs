@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 mod events;
 mod machines;
+mod named;
 
 /// The folders of a machine, as the kernel and udev make them.
 struct Machine {

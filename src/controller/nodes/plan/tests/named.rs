@@ -249,7 +249,10 @@ fn a_name_that_others_have_or_may_get_is_not_given() {
             "an Instance that Configuration other/tv may get",
         ),
         ("taken", "Instance other/taken"),
-        ("cam-8120fe", ""),
+        (
+            "cam-8120fe",
+            "an Instance that Configuration default/cam may get",
+        ),
         ("tv-hall", ""),
     ] {
         let cam = json!({ "spec": { "instanceName": template } });

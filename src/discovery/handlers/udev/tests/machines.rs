@@ -1,11 +1,10 @@
 //! Tests of machines that do not change: the devices that each rule selects.
 use super::*;
-use crate::model::name_template::NameTemplate;
 
 const HUB: &str = "/devices/pci0000:00/0000:00:14.0/usb1/1-1";
 
 /// Creates a hub with serial adapters in its ports. udev has processed all of them except those that are `new`.
-fn hub(machine: &Machine, ports: &[(u32, &str)]) {
+pub(super) fn hub(machine: &Machine, ports: &[(u32, &str)]) {
     let usb = |devpath: &str, number: u32, attributes: &[(&str, &str)]| {
         machine.plug(Part {
             subsystem: "bus/usb",
@@ -99,28 +98,6 @@ fn each_serial_adapter_of_a_hub_is_a_device_with_its_node_and_what_udev_knows_of
     );
     let connection: Vec<&String> = first.connection.iter().collect();
     assert_eq!(connection, ["UDEV_DEVNODE", "UDEV_DEVPATH"]);
-}
-
-#[test]
-fn two_sticks_with_one_serial_number_have_two_names_by_their_ports_and_one_by_the_number() {
-    let machine = Machine::with_udev();
-    hub(&machine, &[(1, "A1"), (2, "A1")]);
-    let found = machine.devices(&rule(r#"KERNEL=="ttyUSB*""#));
-    let names = |template: &str| {
-        let template: NameTemplate = template.parse().unwrap();
-        let names = found
-            .iter()
-            .map(|device| template.name(&[&device.properties]).unwrap());
-        names.map(|name| name.to_string()).collect::<Vec<_>>()
-    };
-    assert_eq!(
-        names("zigbee-{UDEV_ID_PATH_TAG}"),
-        [
-            "zigbee-pci-0000-00-14-0-usb-0-1-1-1-0",
-            "zigbee-pci-0000-00-14-0-usb-0-1-2-1-0"
-        ]
-    );
-    assert_eq!(names("zigbee-{UDEV_ID_SERIAL_SHORT}"), ["zigbee-a1"; 2]);
 }
 
 #[test]
