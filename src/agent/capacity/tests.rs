@@ -66,7 +66,8 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     let mut objects = Objects::default();
     let key = crate::model::names::ObjectKey::new("", "a");
     objects.objects.insert(key, Arc::new(own));
-    let (_own, own) = watch::channel(Some(Arc::new(objects)));
+    let (seen, own) = watch::channel(None);
+    seen.send_replace(Some(Arc::new(objects)));
     let (list, lists) = watch::channel(listed("hhhh"));
     let (_registered, registered) = watch::channel(BTreeSet::from([cam]));
     let (_kubelet, kubelet) = watch::channel(None);

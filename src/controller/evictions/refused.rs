@@ -11,7 +11,7 @@ use crate::{
         reason,
         watch::{Read, apis},
     },
-    controller::{clock::elapsed, pod_state::is_refused, shared::Shared},
+    controller::{clock::elapsed, shared::Shared},
     model::resource_name::ResourcePrefixes,
     store::key_of,
 };
@@ -127,10 +127,17 @@ fn is_due<'a>(
 }
 
 /// Returns whether a kubelet has refused a Pod for a resource of ours. Its message names the resource, but for what the device
-/// plugin itself says: then it is ours if the Pod asks for no other plugin's.
+/// plugin itself says: then it is ours if the Pod asks for no other plugin's. A Pod that a kubelet refuses after a reboot has
+/// containers from before, which have ended.
 fn is_ours(pod: &PodPart, prefixes: &ResourcePrefixes) -> bool {
     let status = &pod.status;
-    if !is_refused(status) || status.reason != "UnexpectedAdmissionError" {
+    let is_refused = status.phase == "Failed" && status.reason == "UnexpectedAdmissionError";
+    let states = [&status.init_container_statuses, &status.container_statuses];
+    let mut states = states
+        .into_iter()
+        .flatten()
+        .filter_map(|of| of.state.as_ref());
+    if !is_refused || states.any(|state| state.running.is_some()) {
         return false;
     }
     let asked = asked(pod);
@@ -230,9 +237,18 @@ mod tests {
             json!({"nvidia.com/gpu": "1"}),
         );
         stays("/spec/containers/0/resources/limits", json!({}));
+        let mut runs = refused();
+        let state = json!({"running": {"startedAt": AT}});
+        runs["status"]["containerStatuses"] = json!([{"name": "main", "state": state}]);
+        assert_eq!(due(runs, 3600), None);
+    }
+
+    #[test]
+    fn a_pod_that_ran_before_its_node_was_rebooted_is_deleted() {
         let mut ran = refused();
-        ran["status"]["containerStatuses"] = json!([{"name": "main"}]);
-        assert_eq!(due(ran, 3600), None);
+        let state = json!({"terminated": {"exitCode": 255, "reason": "Unknown"}});
+        ran["status"]["containerStatuses"] = json!([{"name": "main", "state": state}]);
+        assert_eq!(due(ran, 60), Some("rs".to_owned()));
     }
 
     #[test]
