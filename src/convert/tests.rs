@@ -208,6 +208,7 @@ fn what_a_group_of_generic_device_plugin_means_is_kept() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_has_no_counterpart_is_refused_with_its_place_and_what_to_do() {
     for (groups, place) in [
         ("", "its groups have no count"),
