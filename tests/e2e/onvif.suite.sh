@@ -12,6 +12,6 @@ set_up() {
 test_cameras_are_found_at_once_and_their_credentials_are_digests() {
   local folder
   folder=$("$E2E/onvif/build")
-  "$folder/python/bin/python" "$E2E/onvif/judge.py" "$PETIOLE" >"$SUITE/judged" 2>&1 || fail "$(cat "$SUITE/judged")"
+  "$folder/python/bin/python" "$E2E/onvif/judge.py" "$PETIOLE" "$folder" >"$SUITE/judged" 2>&1 || fail "$(cat "$SUITE/judged")"
   note "$(grep -E 'are found:|at rest|peak' "$SUITE/judged" | paste -sd';')"
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Judges the handler onvif with programs of others, in two network namespaces that it makes and removes. Needs root on Linux.
 
-    judge.py PETIOLE [PART…]
+    judge.py PETIOLE FOLDER-OF-build [PART…]
 
 PETIOLE is the program; wsdd of the machine is a WS-Discovery responder that is no camera. The Python that runs this needs the package
-WSDiscovery, which `build` installs. cameras.py beside this file checks the credentials.
+WSDiscovery. cameras.py beside this file checks the credentials, and so does oxvif, if `build` has built it.
 """
 import json
 import os
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PETIOLE, PARTS = sys.argv[1], sys.argv[2:]
+PETIOLE, OXVIF, PARTS = sys.argv[1], f"{sys.argv[2]}/oxvif", sys.argv[3:]
 WSDD = shutil.which("wsdd", path=os.environ["PATH"] + ":/usr/sbin")
 NODE, LAN = f"onvif-node-{os.getpid()}", f"onvif-lan-{os.getpid()}"
 FOLDER = tempfile.mkdtemp()
@@ -192,6 +192,24 @@ def foreign_publishers():
     cameras.end()
 
 
+def cameras_of_oxvif():
+    if not os.path.exists(OXVIF):
+        print("  oxvif is not built: left out")
+        return
+    cameras = start(LAN, OXVIF, "10.77.0.2", "20", stdout=subprocess.PIPE, text=True)
+    assert cameras.stdout.readline().startswith("ready 20 ")
+    login = [("username_default", "admin"), ("password_default", "admin")]
+    found = Discovery("identity: serial\nstreams: true", login)
+    found.until("20 of oxvif's cameras are found by their serial numbers", 5, lambda: len(found.lines("new")) == 20)
+    first = next(line for line in found.lines("new") if "OX-7 " in line)
+    assert "STREAM_URI_0=rtsp://" in first and "STREAM_PROFILE_3=" in first, first
+    found.end()
+    found = Discovery("identity: serial", [("username_default", "admin"), ("password_default", "wrong-word")])
+    found.until("wrong credentials are said", 5, lambda: "refuses the credentials" in found.text())
+    found.end()
+    end(cameras)
+
+
 def marked():
     cameras = Cameras("open", 3)
     path = os.path.join(FOLDER, "marked.yaml")
@@ -220,7 +238,7 @@ def main():
             ip("-n", namespace, "route", "add", "239.0.0.0/8", "dev", name)
         for number in range(1, 201):
             ip("-n", LAN, "address", "add", f"10.77.1.{number}/16", "dev", "lan0")
-        for part in (two_hundred_at_once, credentials, left_out, other_networks, foreign_publishers, marked):
+        for part in (two_hundred_at_once, credentials, left_out, other_networks, foreign_publishers, marked, cameras_of_oxvif):
             if PARTS and part.__name__ not in PARTS:
                 continue
             print(part.__name__.replace("_", " "), flush=True)
