@@ -255,6 +255,50 @@ fn written(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
+/// Waits until each of them has happened: what works, what is refused, what cannot be used, and what nobody reads.
+async fn until_all_happened(root: &Path) {
+    let expected = [
+        "z/lamp/lwt",
+        UUID,
+        "a switch",
+        "bad user name or password",
+        "user is missing",
+        "no connection (",
+        "TRACE",
+    ];
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let all = written(root);
+        let is_there = |text: &&&str| all.iter().any(|(_, bytes)| has(bytes, text));
+        let missing: Vec<_> = expected.iter().filter(|text| !is_there(text)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "not there: {missing:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Writes what `discover` prints for a Configuration.
+async fn look(root: &Path, name: &str) {
+    let handler = match name {
+        "camera" => "onvif",
+        "host" => "probe",
+        "press" => "opcua",
+        _ => "mqtt",
+    };
+    let said = tokio::process::Command::new(env!("CARGO_BIN_EXE_petiole"))
+        .args(["discover", handler, "--for", "2s", "-o", "wide"])
+        .args(["--log", "trace", "--details"])
+        .arg(root.join(format!("configurations/{name}.yaml")))
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let text = [said.stdout, said.stderr].concat();
+    fs::write(root.join(format!("written/{name}")), text).unwrap();
+}
+
 #[tokio::test]
 async fn a_secret_of_a_handler_is_in_nothing_that_is_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,60 +311,12 @@ async fn a_secret_of_a_handler_is_in_nothing_that_is_written() {
         fs::write(root.join(format!("configurations/{name}.yaml")), text).unwrap();
     }
     let agent = Agent::start(root);
-    let end = Instant::now() + PATIENCE;
-    // Each of them has happened: what works, what is refused, what cannot be used, and what nobody reads.
-    let expected = [
-        "z/lamp/lwt",
-        UUID,
-        "a switch",
-        "bad user name or password",
-        "user is missing",
-        "no connection (",
-        "TRACE",
-    ];
-    loop {
-        let all = written(root);
-        let is_there = |text: &&&str| all.iter().any(|(_, bytes)| has(bytes, text));
-        let missing: Vec<_> = expected.iter().filter(|text| !is_there(text)).collect();
-        if missing.is_empty() {
-            break;
-        }
-        assert!(Instant::now() < end, "not there: {missing:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
+    until_all_happened(root).await;
     let log = fs::read_to_string(root.join("written/log")).unwrap();
     fs::write(root.join("written/metrics"), metrics(&log).await).unwrap();
     drop(agent);
     for (name, _) in servers.configurations() {
-        let handler = match name {
-            "camera" => "onvif",
-            "host" => "probe",
-            "press" => "opcua",
-            _ => "mqtt",
-        };
-        let details = root.join(format!("configurations/{name}.yaml"));
-        let said = tokio::process::Command::new(env!("CARGO_BIN_EXE_petiole"))
-            .args([
-                "discover",
-                handler,
-                "--for",
-                "2s",
-                "-o",
-                "wide",
-                "--log",
-                "trace",
-                "--details",
-            ])
-            .arg(details)
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .unwrap();
-        fs::write(
-            root.join(format!("written/{name}")),
-            [said.stdout, said.stderr].concat(),
-        )
-        .unwrap();
+        look(root, name).await;
     }
     let mut all = written(root);
     // A standalone agent keeps a copy of each Configuration, in which the values of this test stand.
@@ -328,7 +324,8 @@ async fn a_secret_of_a_handler_is_in_nothing_that_is_written() {
     all.retain(|(path, _)| !path.starts_with(&copies));
     assert!(
         all.len() > 9,
-        "the log, Instances, metrics and what discover prints: {all:?}"
+        "the log, Instances, metrics and what discover prints: {}",
+        all.len()
     );
     let encoded = STANDARD.encode(PASSWORD);
     for (path, bytes) in all {

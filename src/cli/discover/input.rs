@@ -108,11 +108,10 @@ impl Input {
 
     /// Returns the details for only the devices with these ids.
     pub(super) fn details_of(&self, ids: &[&str]) -> anyhow::Result<String> {
-        let details = yaml::bounded(&self.details, limits::DETAILS_BYTES_MAX)?;
-        let mut details = match details {
-            Value::Null => json!({}),
-            details => details,
-        };
+        let mut details = yaml::bounded(&self.details, limits::DETAILS_BYTES_MAX)?;
+        if details.is_null() {
+            details = json!({});
+        }
         let keys = details.as_object_mut();
         let keys = keys.context("discoveryDetails must be keys and values")?;
         keys.insert(ONLY.to_owned(), json!(ids));

@@ -202,7 +202,7 @@ def cameras_of_oxvif():
     found = Discovery("identity: serial\nstreams: true", login)
     found.until("20 of oxvif's cameras are found by their serial numbers", 5, lambda: len(found.lines("new")) == 20)
     first = next(line for line in found.lines("new") if "OX-7 " in line)
-    assert "STREAM_URI_0=rtsp://" in first and "PROFILES=" in first, first
+    assert "STREAM_URI_0=rtsp://" in first and "STREAM_PROFILE_3=" in first, first
     found.end()
     found = Discovery("identity: serial", [("username_default", "admin"), ("password_default", "wrong-word")])
     found.until("wrong credentials are said", 5, lambda: "refuses the credentials" in found.text())

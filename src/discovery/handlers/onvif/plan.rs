@@ -317,10 +317,8 @@ impl Catalog {
         let information = facts.information.as_ref();
         let serial = information.map(|i| i.serial.clone());
         let serial = serial.filter(|serial| !serial.is_empty());
-        match self.details.identity {
-            Identity::Serial => serial,
-            identity => id(identity, camera, &facts.url, mac),
-        }
+        let told = id(self.details.identity, camera, &facts.url, mac);
+        told.or(serial.filter(|_| self.details.identity == Identity::Serial))
     }
 }
 
