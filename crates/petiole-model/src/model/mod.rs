@@ -12,6 +12,7 @@ pub mod instance_name;
 pub mod instance_row;
 pub mod limits;
 pub mod names;
+pub mod node_labels;
 pub mod node_resources;
 pub mod patch;
 pub mod pin;
