@@ -7,26 +7,23 @@ use super::{
     settings::{Clock, Settings},
 };
 use crate::{
-    api::node_labels::LabelChanges,
-    backoff::Backoff,
     cluster::{
         self,
         node::{Nodes, OwnNode},
         watch::{Set, named},
     },
-    model::{limits::NODE_LABELS_MAX, typed_names::ConfigurationName},
+    model::{limits::NODE_LABELS_MAX, node_labels::LabelChanges, typed_names::ConfigurationName},
     store::Store,
 };
 use plan::{Known, Memory, plan};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_secs(1);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(10);
 
 /// The inputs of the plan. Instances come from the store.
 pub(super) struct Inputs {
@@ -47,7 +44,6 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let mut news = inputs.store.news();
     let (mut memory, mut left_out) = (Memory::default(), 0);
-    let mut failing = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let rounds = async {
         loop {
             news.mark_unchanged();
@@ -68,9 +64,8 @@ pub(super) async fn run(
                     warn!(node = %name, left_out, "some Configurations with devices get no label: a Node has at most {NODE_LABELS_MAX}");
                 }
                 left_out = planned.left_out;
-                match write(&nodes, name, &planned.changes).await {
-                    true => failing.reset(),
-                    false => wait = Some(failing.next_wait()),
+                if !write(&nodes, name, &planned.changes).await {
+                    wait = Some(RETRY);
                 }
             }
             // The watch shows by then what was written.
@@ -123,14 +118,6 @@ async fn write(nodes: &Nodes, name: &str, changes: &LabelChanges) -> bool {
                 "the Node's labels name the Configurations with devices here"
             );
             true
-        }
-        Err(e) if cluster::is_unprocessable(&e) => {
-            debug!(
-                node = name,
-                "labels changed meanwhile, they are read anew: {}",
-                cluster::reason(&e)
-            );
-            false
         }
         Err(e) => {
             warn!(

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This command is for a cluster
 /// whose agents are gone. It removes the entries with our prefixes that belong to no Instance from the capacity of all
-/// nodes, and labels `akri.sh/has-…` without an Instance. A kubelet puts an entry back for 5 minutes after its plugin stopped;
+/// nodes, and labels `akri.sh/has-…` of Configurations that do not exist. A kubelet puts an entry back for 5 minutes after its plugin stopped;
 /// --wait removes these too.
 #[derive(Debug, Args)]
 pub struct Flags {

@@ -1,7 +1,7 @@
 //! Removes stale entries from the capacity of nodes, and stale labels, for `petiole tidy`.
 use super::{
     failure::Failure,
-    objects::{configurations, instances, without_instances},
+    objects::{configurations, instances},
     plan::{self, Entry, Stale},
 };
 use crate::{
@@ -130,7 +130,9 @@ impl Tidying<'_> {
         let namespaces = &self.settings.namespaces;
         let configurations = configurations(self.client, namespaces).await?;
         let instances = instances(self.client, namespaces, &configurations).await?;
-        let without = without_instances(&configurations);
+        let configured = (configurations.iter())
+            .map(|c| cluster::configuration_key(c.meta()).name)
+            .collect();
         let only = self.settings.node.as_ref();
         if let Some(node) = only.filter(|node| !nodes.contains_key(node.as_str())) {
             return Err(Failure::permanent(anyhow!("node {node} does not exist")));
@@ -143,7 +145,7 @@ impl Tidying<'_> {
         let chosen = (nodes.iter()).filter(|(name, _)| only.is_none_or(|only| only == *name));
         for (name, node) in chosen {
             let stale = plan::stale(name, &node.resources, &instances);
-            let stale = stale.with_labels(name, &node.labels, &instances, &without);
+            let stale = stale.with_labels(name, &node.labels, &configured);
             if stale.entries.is_empty() {
                 continue;
             }

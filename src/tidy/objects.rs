@@ -6,17 +6,11 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::{
-        resource_name::ResourceName,
-        typed_names::{ConfigurationKey, ConfigurationName},
-    },
+    model::{resource_name::ResourceName, typed_names::ConfigurationKey},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
-};
+use std::{collections::BTreeMap, fmt::Debug};
 
 /// Lists all objects of a kind. The list is empty if the cluster does not know the kind.
 async fn all<K>(
@@ -48,17 +42,6 @@ pub(super) async fn configurations(
     namespaces: &[String],
 ) -> Result<Vec<Read<Configuration>>, Failure> {
     all(client, namespaces, "configurations.akri.sh").await
-}
-
-/// Returns the Configurations whose devices get no Instances, or may get none.
-pub(super) fn without_instances(
-    configurations: &[Read<Configuration>],
-) -> BTreeSet<ConfigurationName> {
-    let has_none = |c: &&Read<Configuration>| c.0.as_ref().map_or(true, |c| !c.spec.instances);
-    let without = configurations.iter().filter(has_none);
-    without
-        .map(|c| cluster::configuration_key(c.meta()).name)
-        .collect()
 }
 
 pub(super) async fn instances(

@@ -1,12 +1,10 @@
 //! Decides which capacity entries and labels are stale, and what is left of an installation that is being removed. Pure.
-use crate::{
-    api::node_labels::{LabelChanges, Labels, key, labelled},
-    model::{
-        instance_name::InstanceName,
-        node_resources::{EntryChange, NodeResources},
-        resource_name::ResourceName,
-        typed_names::{ConfigurationName, NodeName},
-    },
+use crate::model::{
+    instance_name::InstanceName,
+    node_labels::{LabelChanges, Labels, key, labelled},
+    node_resources::{EntryChange, NodeResources},
+    resource_name::ResourceName,
+    typed_names::{ConfigurationName, NodeName},
 };
 use petiole_base::quantity::count;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,21 +41,15 @@ pub(super) struct Stale {
 }
 
 impl Stale {
-    /// Adds the labels of Configurations without an Instance on the node. A Configuration of `without` needs none.
+    /// Adds the labels of Configurations that do not exist. All others are the agents' business.
     pub(super) fn with_labels(
         mut self,
         node: &NodeName,
         labels: &Labels,
-        instances: &[InstanceUse],
-        without: &BTreeSet<ConfigurationName>,
+        configured: &BTreeSet<ConfigurationName>,
     ) -> Self {
-        let is_here = |instance: &InstanceUse, name: &ConfigurationName| {
-            let nodes = instance.nodes.as_ref();
-            instance.configuration == *name && nodes.is_none_or(|nodes| nodes.contains(node))
-        };
-        let mut stale = labelled(labels);
-        stale.retain(|name| !without.contains(name) && !instances.iter().any(|i| is_here(i, name)));
-        let entries = stale.iter().filter_map(|name| {
+        self.labels.removed = &labelled(labels) - configured;
+        let entries = self.labels.removed.iter().filter_map(|name| {
             Some(Entry {
                 node: node.clone(),
                 resource: key(name).parse().ok()?,
@@ -65,7 +57,6 @@ impl Stale {
             })
         });
         self.entries.extend(entries);
-        self.labels.removed = stale;
         self
     }
 }
@@ -304,27 +295,21 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_stale_where_its_configuration_has_no_instance_and_needs_one() {
+    fn a_label_is_stale_where_its_configuration_does_not_exist() {
         let label = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         let labels: Labels = [
             ("akri.sh/has-cam", "true"),
-            ("akri.sh/has-kvm", "true"),
             ("akri.sh/has-theirs", "yes"),
             ("akri.sh/has-usb", "true"),
         ]
         .map(label)
         .into();
-        let instances = [instance("cam-1", &["a"]), instance("usb-1", &["b"])];
-        let stale_on = |node: &str| {
-            let resources = stale(&node.into(), &NodeResources::default(), &instances);
-            let without = ["kvm".into()].into();
-            resources.with_labels(&node.into(), &labels, &instances, &without)
-        };
-        let stale = stale_on("a");
+        let node = "a".into();
+        let stale = stale(&node, &NodeResources::default(), &[]);
+        let stale = stale.with_labels(&node, &labels, &["cam".into()].into());
         assert_eq!(stale.labels.removed, ["usb".into()].into());
         let told = stale.entries.iter().map(|e| (&*e.resource, &*e.capacity));
         assert_eq!(told.collect::<Vec<_>>(), [("akri.sh/has-usb", "label")]);
-        assert_eq!(stale_on("b").labels.removed, ["cam".into()].into());
     }
 
     fn entries() -> impl Strategy<Value = BTreeMap<ResourceName, String>> {

@@ -6,12 +6,12 @@ use super::{
     plan::{InitialState, State, UnbackedEntries, left},
 };
 use crate::{
-    api::{
-        configuration::Configuration,
-        node_labels::{LabelChanges, labelled},
-    },
+    api::configuration::Configuration,
     cluster::{self, node::Nodes},
-    model::resource_name::ResourcePrefixes,
+    model::{
+        node_labels::{LabelChanges, labelled},
+        resource_name::ResourcePrefixes,
+    },
 };
 use anyhow::bail;
 use kube::{
@@ -53,11 +53,8 @@ pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<
                 };
                 remains = left(&state, initial, unbacked);
                 if remains.is_empty() {
-                    match remove_labels(&nodes).await {
-                        Ok(true) => return Ok(()),
-                        Err(failure) if !failure.is_temporary => return Err(failure.error),
-                        Ok(false) | Err(_) => remains.push("labels of Nodes".to_owned()),
-                    }
+                    remove_labels(&nodes).await;
+                    return Ok(());
                 }
                 for metadata in configurations {
                     match delete(client, metadata).await {
@@ -106,28 +103,23 @@ async fn read_state(
     ))
 }
 
-/// Removes our labels from all nodes, for which the agents would wait. Returns whether none was changed meanwhile.
-async fn remove_labels(nodes: &Nodes) -> Result<bool, Failure> {
-    let mut is_done = true;
-    let listed = nodes.list().await;
-    for (name, node) in listed.map_err(|e| Failure::new(e, "list", "nodes"))? {
+/// Removes our labels from all nodes: the agents would do it later. What cannot be removed is left to `petiole tidy`.
+async fn remove_labels(nodes: &Nodes) {
+    let listed = match nodes.list().await {
+        Ok(listed) => listed,
+        Err(e) => return warn!("labels of Nodes are left: {}", cluster::reason(&e)),
+    };
+    for (name, node) in listed {
         let changes = LabelChanges {
             removed: labelled(&node.labels),
             ..LabelChanges::default()
         };
-        if changes.is_empty() {
-            continue;
-        }
-        match nodes.label(&name, &changes).await {
-            Ok(()) => {
-                info!(node = %name, removed = ?changes.removed, "the Node's labels are removed")
-            }
-            Err(e) if cluster::is_unprocessable(&e) => is_done = false,
-            Err(e) if cluster::is_not_found(&e) => {} // the node has gone
-            Err(e) => return Err(Failure::new(e, "patch", "nodes/status")),
+        if !changes.is_empty()
+            && let Err(e) = nodes.label(&name, &changes).await
+        {
+            warn!(node = %name, "its labels are left, `petiole tidy` removes them: {}", cluster::reason(&e));
         }
     }
-    Ok(is_done)
 }
 
 async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {

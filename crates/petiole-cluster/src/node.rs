@@ -11,17 +11,12 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use petiole_model::{
-    api::{
-        names::HAS_LABEL_VALUE,
-        node_labels::{LabelChanges, Labels, key},
-    },
-    model::{
-        node_resources::{EntryChange, NodeResources, Part},
-        patch,
-        resource_name::ResourcePrefixes,
-        typed_names::NodeName,
-    },
+use petiole_model::model::{
+    node_labels::{LabelChanges, Labels, VALUE, key},
+    node_resources::{EntryChange, NodeResources, Part},
+    patch,
+    resource_name::ResourcePrefixes,
+    typed_names::NodeName,
 };
 use serde_json::json;
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -169,7 +164,7 @@ fn label_patch(changes: &LabelChanges) -> JsonPatch {
     let operations = |name, is_added| {
         let key = key(name);
         let path = ["metadata", "labels", key.as_str()];
-        let value = json!(HAS_LABEL_VALUE);
+        let value = json!(VALUE);
         match is_added {
             true => [patch::test(&path, json!(null)), patch::add(&path, value)],
             false => [patch::test(&path, value), patch::remove(&path)],

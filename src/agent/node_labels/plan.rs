@@ -1,7 +1,8 @@
 //! Decides which labels of this Node say of which Configurations it has devices. Pure.
-use crate::{
-    api::node_labels::{LabelChanges, Labels, is_free, labelled},
-    model::{limits::NODE_LABELS_MAX, typed_names::ConfigurationName},
+use crate::model::{
+    limits::NODE_LABELS_MAX,
+    node_labels::{LabelChanges, Labels, is_free, labelled},
+    typed_names::ConfigurationName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -6,7 +6,6 @@ pub mod crds;
 pub mod instance;
 pub mod names;
 pub mod node_devices;
-pub mod node_labels;
 pub mod reason;
 pub mod same_name;
 mod when_gone;

@@ -75,11 +75,6 @@ pub fn node_in_label(node: &str) -> String {
     shortened(node, 63)
 }
 
-/// Prefix of the labels of a Node, one for each Configuration of which it has a device, and their value. A label with another
-/// value is somebody else's.
-pub const HAS_LABEL_PREFIX: &str = "akri.sh/has-";
-pub const HAS_LABEL_VALUE: &str = "true";
-
 /// The longest name of a Configuration, in characters: the longest resource name (63) less `-` and the ten digits of
 /// a long digest. Beyond it: agents do not use it (`BadSpec`).
 pub const CONFIGURATION_NAME_LIMIT: usize = 52;

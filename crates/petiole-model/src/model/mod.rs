@@ -14,6 +14,7 @@ pub mod limits;
 pub mod name_template;
 pub mod names;
 pub mod networks;
+pub mod node_labels;
 pub mod node_resources;
 pub mod patch;
 pub mod pin;

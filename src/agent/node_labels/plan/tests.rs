@@ -1,6 +1,6 @@
 //! Histories of a Node's labels, which the API server keeps over restarts of the agent.
 use super::*;
-use crate::api::node_labels::key;
+use crate::model::node_labels::key;
 use proptest::{collection::vec, prelude::*};
 
 /// A Node and the agent of it.

@@ -1,7 +1,11 @@
 //! Models the labels of a Node that say of which Configurations it has devices. Pure.
-use super::names::{HAS_LABEL_PREFIX, HAS_LABEL_VALUE};
-use crate::model::{resource_name::ResourceName, typed_names::ConfigurationName};
+use super::{resource_name::ResourceName, typed_names::ConfigurationName};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The beginning of the key of such a label: the API group and `has-`.
+const PREFIX: &str = "akri.sh/has-";
+/// The value of such a label. One with another value is somebody else's.
+pub const VALUE: &str = "true";
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -21,13 +25,13 @@ impl LabelChanges {
 
 /// Returns the key of a Configuration's label. The namespace is not in it, because of one name only one Configuration works.
 pub fn key(configuration: &ConfigurationName) -> String {
-    format!("{HAS_LABEL_PREFIX}{configuration}")
+    format!("{PREFIX}{configuration}")
 }
 
 /// Returns the Configurations of which a Node says that it has devices.
 pub fn labelled(labels: &Labels) -> BTreeSet<ConfigurationName> {
-    let ours = (labels.iter()).filter(|(_, value)| *value == HAS_LABEL_VALUE);
-    let names = ours.filter_map(|(key, _)| key.strip_prefix(HAS_LABEL_PREFIX));
+    let ours = (labels.iter()).filter(|(_, value)| *value == VALUE);
+    let names = ours.filter_map(|(key, _)| key.strip_prefix(PREFIX));
     names.map(ConfigurationName::from).collect()
 }
 
@@ -41,7 +45,8 @@ pub fn is_free(labels: &Labels, configuration: &ConfigurationName) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::names::CONFIGURATION_NAME_LIMIT, *};
+    use super::*;
+    use crate::api::names::CONFIGURATION_NAME_LIMIT;
 
     #[test]
     fn the_longest_name_of_a_configuration_has_a_label_and_a_longer_one_that_no_key_can_hold_has_none()
