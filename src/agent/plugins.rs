@@ -1,8 +1,10 @@
 //! The device plugins of this node: one for each resource, started and stopped as Instances come and go.
 mod allocate;
 mod answer;
+mod decisions;
 mod denied;
 mod former_name;
+mod forward;
 mod inputs;
 mod leftovers;
 mod list_turns;
@@ -36,15 +38,16 @@ use crate::{
     telemetry::metrics,
 };
 use allocate::Allocator;
+pub(super) use decisions::Decisions;
 use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
-pub(super) use leftovers::remove_left_over_sockets;
+pub(super) use leftovers::LeftOver;
 use list_turns::ListTurns;
 use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
 use registrar::Registrar;
-use running::Running;
+use running::{Running, make_way};
 use server::Accepted;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -122,7 +125,7 @@ struct Plugins {
 impl Plugins {
     /// Starts, stops and updates the plugins until the shutdown.
     async fn run(mut self) -> anyhow::Result<()> {
-        let shutdown = self.shutdown.clone();
+        let (shutdown, decisions) = (self.shutdown.clone(), self.inputs.decisions.clone());
         let mut watched = self.inputs.watched();
         let Inputs {
             kubelet_folder: mut folder,
@@ -134,6 +137,8 @@ impl Plugins {
             let due = pace.due();
             tokio::select! {
                 () = shutdown.cancelled() => break,
+                // The plugins that run stay as they are, with their last lists.
+                () = decisions.over() => { shutdown.cancelled().await; break }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     let began = Instant::now();
                     self.take_over(&mut watched);
@@ -384,13 +389,6 @@ impl Plugins {
         for running in self.running.values() {
             running.follow_folder(&now, &self.inputs.settings.plugin_folder);
         }
-    }
-}
-
-/// Lets other tasks run after each 16 of many plugins: Allocate calls wait for this thread.
-async fn make_way(n: usize) {
-    if n % 16 == 15 {
-        tokio::task::yield_now().await;
     }
 }
 

@@ -3,7 +3,7 @@ use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "people")]
 use crate::store::folder::{self, FolderStore};
 use crate::{
-    agent,
+    agent::{self, Place},
     cluster::{self, node::Nodes, property_sources::PropertySources},
     discovery::{
         external::{self, AllowedPath},
@@ -28,13 +28,14 @@ use clap::Args;
 use std::{
     collections::BTreeSet,
     fs::File,
-    io, mem,
+    future, io, mem,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// The time that an agent before this one has to end.
@@ -79,6 +80,13 @@ pub struct Flags {
         default_value = "/var/lib/akri"
     )]
     state: PathBuf,
+    /// Stand by while another agent uses the folder of --state, and take over from it without a gap when it ends. Without this
+    /// flag the folder must be free within 15 s
+    #[arg(long, env = "PETIOLE_STAND_BY")]
+    stand_by: bool,
+    /// Ask the agent of --pod-name in this container whether it has started, and end
+    #[arg(long, hide = true, requires = "pod_name")]
+    startup_probe: bool,
     /// Root folder of the kubelet; the agent uses `device-plugins` and `pod-resources` in it
     #[arg(
         long,
@@ -296,14 +304,23 @@ impl Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let mut settings = flags.settings();
+    let settings = flags.settings();
+    if let Some(pod) = settings.own_pod.as_ref().filter(|_| flags.startup_probe) {
+        return agent::ask_startup(pod);
+    }
     let handlers = flags.handlers();
     #[cfg(feature = "people")]
     if flags.is_once() {
         let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
         return Box::pin(look).await;
     }
-    let _lock = locked(&flags.state).await.context("--state")?;
+    let (_lock, place) = match flags.stand_by {
+        true => (None, Place::of(flags.state.clone())),
+        false => {
+            let lock = locked(&flags.state).await.context("--state")?;
+            (lock, Place::alone())
+        }
+    };
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(
         node = %settings.node_name,
@@ -311,8 +328,26 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         plugins = %settings.plugin_folder.display(),
         "agent starting"
     );
-    let store = store(flags, &mut settings).await?;
-    until_signal(|shutdown| agent::run(settings, store, handlers, shutdown)).await
+    until_signal(|shutdown| run_in(place, flags, settings, handlers, shutdown)).await
+}
+
+/// Runs the agent in its place.
+async fn run_in(
+    mut place: Place,
+    flags: Flags,
+    mut settings: agent::Settings,
+    handlers: Handlers,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    if flags.is_standalone() {
+        // Its store is files, which another agent may still write.
+        let taken = place.take(future::pending());
+        if shutdown.run_until_cancelled(taken).await.is_none() {
+            return Ok(());
+        }
+    }
+    let store = store(flags, &mut settings, place.held()).await?;
+    agent::run_in(place, settings, store, handlers, shutdown).await
 }
 
 /// Locks the folder of the state: two agents would overwrite each other's files. An agent that ends may have it for a while
@@ -335,7 +370,11 @@ async fn locked(state: &Path) -> io::Result<Option<File>> {
 
 /// Returns the folders of a standalone agent, or else the API server. Its Nodes, Secrets and ConfigMaps are added to the
 /// settings.
-async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<Arc<dyn Store>> {
+async fn store(
+    flags: Flags,
+    settings: &mut agent::Settings,
+    held: CancellationToken,
+) -> anyhow::Result<Arc<dyn Store>> {
     #[cfg(feature = "people")]
     if flags.standalone {
         return Ok(Arc::new(FolderStore::open(folder::Settings {
@@ -353,7 +392,8 @@ async fn store(flags: Flags, settings: &mut agent::Settings) -> anyhow::Result<A
         state: flags.state,
         max_configurations: settings.max_configurations,
     };
-    Ok(Arc::new(KubernetesStore::new(client, settings)?))
+    let store = KubernetesStore::new(client, settings)?;
+    Ok(Arc::new(store.standing_by(held)))
 }
 
 #[cfg(test)]

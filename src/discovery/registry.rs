@@ -53,6 +53,11 @@ impl Handlers {
         }
     }
 
+    /// Reads the registrations of an agent that ran until now.
+    pub fn read_again(&self) {
+        self.external.iter().for_each(External::read_again);
+    }
+
     /// Serves the socket on which handlers register, if there is one, until `shutdown`.
     pub async fn serve(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
         if let Some(external) = &self.external {

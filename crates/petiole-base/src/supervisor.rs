@@ -52,20 +52,25 @@ impl Supervisor {
         self.names.insert(handle.id(), name);
     }
 
+    /// Waits for an event. Returns an error if a task ends before it.
+    pub async fn until<T>(&mut self, event: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            biased; // a task that ends because of the event ended when asked
+            happened = event => Ok(happened),
+            Some(ended) = self.tasks.join_next_with_id() => self
+                .ended(ended)
+                .and_then(|name| Err(anyhow!("{name} ended while the process was running"))),
+        }
+    }
+
     /// Waits until every task has ended. Returns the error of the first task that failed or that ended before the
     /// shutdown. After the shutdown tasks end in any order, so a closed channel then is not an error.
     pub async fn run(mut self, grace: Duration) -> Result<()> {
         let mut outcome = Ok(());
-        while !self.shutdown.is_cancelled() {
-            tokio::select! {
-                biased; // a task that ends because of the signal ended when asked
-                () = self.shutdown.cancelled() => {}
-                Some(ended) = self.tasks.join_next_with_id() => {
-                    outcome = self.ended(ended).and_then(|name| Err(anyhow!("{name} ended while the process was running")));
-                    self.shutdown.cancel();
-                }
-                else => break,
-            }
+        if !self.tasks.is_empty() {
+            let stopped = self.shutdown.clone();
+            outcome = self.until(stopped.cancelled()).await;
+            self.shutdown.cancel();
         }
         let drained = timeout(grace, async {
             while let Some(ended) = self.tasks.join_next_with_id().await {

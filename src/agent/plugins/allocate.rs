@@ -40,7 +40,7 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 /// for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(super) struct Allocator {
-    inputs: Inputs,
+    pub(super) inputs: Inputs,
     requests: Requests,
     connections: Connections,
 }

@@ -1,4 +1,5 @@
 //! The channels of the plugins: what they read, and what they publish.
+use super::decisions::Decisions;
 use crate::{
     agent::{
         cdi_files::CdiFiles,
@@ -39,6 +40,7 @@ pub(in crate::agent) struct Inputs {
     pub(in crate::agent) cdi_files: CdiFiles,
     /// The resource whose plugin sends its list to the kubelet once more.
     pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
+    pub(in crate::agent) decisions: Decisions,
 }
 
 impl Inputs {

@@ -42,7 +42,8 @@ const FIRST_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// An attempt that took this long was no quick failure, whether its stream lived or the kubelet did not answer. The next
 /// one is made at once, so that a kubelet that is back after a long time has a call to answer.
 const SLOW: Duration = Duration::from_secs(10);
-const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// Short, because a kubelet before 1.37 lets go of a plugin when that of an agent before this one ends.
+const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// How a socket ends that has failed in nothing.
@@ -103,8 +104,11 @@ impl Plugin {
         .await;
     }
 
-    /// The kubelet that listens now, or the next one.
+    /// The kubelet that listens now, or the next one. It is another agent's where this one has handed over.
     async fn kubelet(&self) -> KubeletSocket {
+        if self.inputs.decisions.is_over() {
+            return std::future::pending().await;
+        }
         let mut kubelet = self.inputs.kubelet.clone();
         match kubelet.wait_for(Option::is_some).await.map(|found| *found) {
             Ok(Some(kubelet)) => kubelet,
@@ -123,6 +127,7 @@ impl Plugin {
         let served = Arc::new(Served {
             resource: self.offered.resource.clone(),
             namespace: self.namespace.clone(),
+            socket: bound.name.clone(),
             turns: self.turns.clone(),
             slots: self.slots.clone(),
             streams: streams.clone(),
@@ -159,13 +164,15 @@ impl Plugin {
                 folder.display()
             )
         })?;
-        for name in plan::sockets_of(&stem, &self.inputs.kubelet_folder.borrow().sockets) {
-            files::remove(&folder.join(name))?;
-        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let from = now.max(self.last_second + 1);
         let (name, second) = plan::socket_name(&stem, from, |name| folder.join(name).exists());
         self.last_second = second;
+        // After the choice, because one of them may be of an agent that hands over to this one: it needs no file, but its name
+        // is taken.
+        for name in plan::sockets_of(&stem, &self.inputs.kubelet_folder.borrow().sockets) {
+            files::remove(&folder.join(name))?;
+        }
         let path = folder.join(&name);
         let incoming = uds::bind(&path)?;
         self.socket.send_replace(Some(name.clone()));

@@ -1,6 +1,6 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
-use super::{allocate::Allocator, list_turns::ListTurns};
+use super::{allocate::Allocator, forward::Forward, list_turns::ListTurns};
 use crate::{agent::values::Slot, model::slot_table::Resource};
 use futures::{Stream, StreamExt as _, stream::unfold};
 use petiole_kubelet_api::device_plugin::{
@@ -18,10 +18,22 @@ pub(super) struct Service {
     pub(super) allocator: Arc<Allocator>,
 }
 
+impl Service {
+    fn forward<'a>(&'a self, served: &'a Served) -> Forward<'a> {
+        Forward {
+            inputs: &self.allocator.inputs,
+            resource: &served.resource,
+            socket: &served.socket,
+        }
+    }
+}
+
 /// The plugin that a connection is to.
 pub(super) struct Served {
     pub(super) resource: Resource,
     pub(super) namespace: String,
+    /// The name of the socket.
+    pub(super) socket: String,
     pub(super) turns: ListTurns,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
@@ -87,6 +99,10 @@ impl DevicePlugin for Service {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let served = served(&request)?;
+        let Some(_call) = self.allocator.inputs.decisions.begin().await else {
+            let forward = self.forward(&served);
+            return forward.allocate(request.into_inner()).await;
+        };
         let requests = request.into_inner().container_requests;
         let containers = requests
             .into_iter()
@@ -106,6 +122,10 @@ impl DevicePlugin for Service {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let served = served(&request)?;
+        let Some(_call) = self.allocator.inputs.decisions.begin().await else {
+            let forward = self.forward(&served);
+            return forward.pre_start(request.into_inner()).await;
+        };
         self.allocator
             .pre_start(&served.resource, request.into_inner().devices_ids)
             .await?;

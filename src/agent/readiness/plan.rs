@@ -45,6 +45,18 @@ impl Memory {
     }
 }
 
+/// The time for which an agent that stands by waits to see the devices of its node. A handler that does not answer stops no
+/// update.
+const FIRST_LOOKS: Duration = Duration::from_secs(30);
+
+/// What an agent knows that stands by. It registers nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StandingBy {
+    pub(super) uptime: Duration,
+    /// The number of devices of this node that it has neither seen nor missed yet: their containers would wait.
+    pub(super) unseen: usize,
+}
+
 /// The inputs of the decision.
 pub(super) struct World<'a> {
     pub(super) plugin_folder: &'a Path,
@@ -54,6 +66,8 @@ pub(super) struct World<'a> {
     pub(super) desired: &'a BTreeSet<ResourceName>,
     /// The resources that are registered with the kubelet.
     pub(super) registered: &'a BTreeSet<ResourceName>,
+    /// `None` if the agent has its place.
+    pub(super) standing_by: Option<StandingBy>,
 }
 
 /// A line for each thing that is missing; none of an agent that is ready.
@@ -63,10 +77,20 @@ pub(super) fn missing(world: &World) -> Vec<String> {
     let kubelet = (!world.has_kubelet)
         .then(|| format!("no kubelet.sock in {}", world.plugin_folder.display()));
     let unregistered = (world.desired.difference(world.registered))
+        .filter(|_| world.standing_by.is_none())
         .map(|name| format!("{name} is not registered with the kubelet"));
+    let unseen = (world.standing_by)
+        .filter(|this| this.unseen > 0 && this.uptime < FIRST_LOOKS)
+        .map(|this| {
+            format!(
+                "{} devices of this node have not been seen yet",
+                this.unseen
+            )
+        });
     configurations
         .into_iter()
         .chain(kubelet)
+        .chain(unseen)
         .chain(unregistered)
         .collect()
 }
@@ -108,6 +132,7 @@ mod tests {
             configurations,
             desired: &["cam", "cam-1"].iter().map(whole).collect(),
             registered: &registered.iter().map(whole).collect(),
+            standing_by: None,
         })
     }
 
@@ -176,6 +201,27 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_stands_by_waits_for_the_devices_for_a_bounded_time_and_registers_nothing() {
+        let standing_by = |seconds, unseen| {
+            missing(&World {
+                plugin_folder: Path::new("/var/lib/kubelet/device-plugins"),
+                has_kubelet: true,
+                configurations: &read(),
+                desired: &["akri.sh/cam".parse().unwrap()].into(),
+                registered: &BTreeSet::new(),
+                standing_by: Some(StandingBy {
+                    uptime: Duration::from_secs(seconds),
+                    unseen,
+                }),
+            })
+        };
+        assert_eq!(standing_by(0, 0), [""; 0]);
+        let unseen = "2 devices of this node have not been seen yet";
+        assert_eq!(standing_by(29, 2), [unseen]);
+        assert_eq!(standing_by(30, 2), [""; 0]);
+    }
+
+    #[test]
     fn a_configuration_that_cannot_be_read_is_no_reason_to_be_unready() {
         let hidden = Configurations {
             hidden: [ConfigurationKey::new("default", "cam")].into(),
@@ -193,6 +239,7 @@ mod tests {
                 configurations: &read(),
                 desired: &BTreeSet::new(),
                 registered: &BTreeSet::new(),
+                standing_by: None,
             })
         };
         assert_eq!(world(true), [""; 0]);

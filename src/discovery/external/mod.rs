@@ -157,6 +157,14 @@ impl External {
         })
     }
 
+    /// Reads the registrations once more: another agent may have added some.
+    pub fn read_again(&self) {
+        if let Some(server) = &self.server {
+            let kept = kept(&server.file, &server.rules);
+            (self.registrations).send_modify(|known| Arc::make_mut(known).add_kept(kept));
+        }
+    }
+
     /// Lets handlers register until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let serve = async {

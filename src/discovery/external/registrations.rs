@@ -211,6 +211,15 @@ impl Registrations {
         (all, problems)
     }
 
+    /// Adds those that another agent has kept and that are not known yet. One that contradicts a known one is left out.
+    pub(super) fn add_kept(&mut self, kept: Self) {
+        for new in kept.known {
+            if !self.of(&new.name).any(|old| old.endpoint == new.endpoint) {
+                self.register(new).map(drop).ok();
+            }
+        }
+    }
+
     /// Adds an isolated process of a built-in handler, which is where it is expected whether or not it runs now.
     pub(super) fn add_isolated(&mut self, name: &str, socket: String, scope: Scope) {
         self.known.push(Registration {

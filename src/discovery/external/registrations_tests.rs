@@ -29,6 +29,29 @@ fn registration(name: &str, n: usize) -> Registration {
 }
 
 #[test]
+fn what_another_agent_has_kept_is_added_and_no_handler_is_asked_again() {
+    let mut ours = Registrations::default();
+    ours.register(registration("a", 1)).unwrap();
+    let mut kept = ours.clone();
+    kept.register(registration("a", 2)).unwrap();
+    kept.register(registration("b", 3)).unwrap();
+    ours.add_kept(kept);
+    let all = ["a", "b"].map(|name| Vec::from_iter(ours.of(name).map(|r| r.endpoint.to_string())));
+    let expected = [
+        vec!["http://10.0.0.1:10000", "http://10.0.0.2:10000"],
+        vec!["http://10.0.0.3:10000"],
+    ];
+    assert_eq!(
+        all,
+        expected.map(|of| Vec::from_iter(of.into_iter().map(str::to_owned)))
+    );
+    assert!(
+        ours.of("a").all(|r| r.times == 0),
+        "nobody has registered again"
+    );
+}
+
+#[test]
 fn endpoints_are_read_as_akris_handlers_write_them() {
     for (endpoint, kind, expected) in [
         ("/var/lib/akri/onvif.sock", 0, "/var/lib/akri/onvif.sock"),

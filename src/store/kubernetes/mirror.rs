@@ -109,12 +109,20 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     })
 }
 
-/// Writes the published objects when they have changed: soon if that concerns this node, and later if not.
-pub(super) async fn run(inner: &Inner, shutdown: &CancellationToken) -> anyhow::Result<()> {
+/// Writes the published objects when they have changed: soon if that concerns this node, and later if not. Until `held` another
+/// agent writes them.
+pub(super) async fn run(
+    inner: &Inner,
+    held: &CancellationToken,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
     let (mut instances, mut news) = (inner.instances.subscribe(), inner.news.subscribe());
     let mut configurations = inner.configurations.subscribe();
     let mut last: Option<Instant> = None;
     let mut due: Option<Instant> = None;
+    if (shutdown.run_until_cancelled(held.cancelled()).await).is_none() {
+        return Ok(());
+    }
     loop {
         let is_news = tokio::select! {
             changed = news.changed() => {

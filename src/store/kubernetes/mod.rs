@@ -62,6 +62,8 @@ pub struct Settings {
 
 pub struct KubernetesStore {
     inner: Arc<Inner>,
+    /// Cancelled as soon as this process may write the mirror.
+    held: CancellationToken,
     /// The writer of Events until the store ends. `run` takes it.
     events: Mutex<Option<events::Writer>>,
 }
@@ -104,10 +106,18 @@ impl KubernetesStore {
             reports: watch::Sender::default(),
             settings,
         };
+        let held = CancellationToken::new();
+        held.cancel();
         Ok(Self {
+            held,
             inner: Arc::new(inner),
             events: Mutex::new(Some(writer)),
         })
+    }
+
+    /// Leaves the mirror to another agent until `held` is cancelled.
+    pub fn standing_by(self, held: CancellationToken) -> Self {
+        Self { held, ..self }
     }
 }
 
@@ -172,7 +182,7 @@ impl Store for KubernetesStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let inner = &*self.inner;
+        let (inner, held) = (&*self.inner, self.held.clone());
         Box::pin(async move {
             let own = watch::Sender::new(None);
             let seen = own.subscribe();
@@ -190,7 +200,7 @@ impl Store for KubernetesStore {
                 inner.begin_without_server(&shutdown),
                 own::follow(inner, own, shutdown.clone()),
                 own::run(inner, seen, &shutdown),
-                mirror::run(inner, &shutdown),
+                mirror::run(inner, &held, &shutdown),
             )?;
             Ok(())
         })

@@ -1,0 +1,339 @@
+//! The channels between the tasks of an agent, and how its tasks are started.
+//!
+//! An agent that stands by has the tasks that look. One that holds its place has those that write too: see
+//! [`super::place`].
+#[cfg(feature = "people")]
+use super::brokers;
+use super::{
+    capacity,
+    cdi_files::{self, CdiFiles},
+    configurations, instances, known_devices, kubelet_folder,
+    kubelet_records::RecordsReader,
+    node_only::{self, plan::NodeOnly},
+    place::PlaceState,
+    plugins::{self, Decisions},
+    property_sources,
+    readiness::{self, Readiness},
+    settings::{Clock, Settings},
+    slots::{self, SharedTable},
+    startup,
+    values::{KubeletFolder, KubeletSocket, ValidatedConfigurations},
+};
+use crate::{
+    cluster::{self, node::OwnNode},
+    discovery::session::{self, Discoveries, Handlers},
+    model::slot_table::Use,
+    own_thread::OwnThread,
+    store::Store,
+    supervisor::Supervisor,
+    telemetry::http,
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+};
+
+/// The channels between the tasks, and what all tasks share.
+pub(super) struct Agent {
+    settings: Arc<Settings>,
+    clock: Clock,
+    store: Arc<dyn Store>,
+    place: PlaceState,
+    pub(super) decisions: Decisions,
+    table: SharedTable,
+    records: RecordsReader,
+    /// Written by `configurations`.
+    validated: watch::Sender<Arc<ValidatedConfigurations>>,
+    /// Written by the discovery sessions.
+    discoveries: watch::Sender<Arc<Discoveries>>,
+    /// The devices that are offered without Instances. Written by `node_only`.
+    node_only: watch::Sender<Arc<NodeOnly>>,
+    /// The devices that containers use. Written by `reclaim`.
+    uses: watch::Sender<Option<Arc<[Use]>>>,
+    /// Written by the kubelet folder's task, like `kubelet`.
+    kubelet_folder: watch::Sender<KubeletFolder>,
+    kubelet: watch::Sender<Option<KubeletSocket>>,
+    /// Written by `plugins`.
+    published: plugins::Published,
+    /// The Node of this node. Written by its watch.
+    own_node: watch::Sender<cluster::watch::Set<OwnNode>>,
+}
+
+impl Agent {
+    pub(super) fn new(settings: Settings, store: Arc<dyn Store>, place: PlaceState) -> Self {
+        let (settings, clock) = (Arc::new(settings), Clock::start());
+        let kubelet_folder: watch::Sender<KubeletFolder> = watch::Sender::default();
+        let published = plugins::Published::default();
+        let validated = ValidatedConfigurations::before_the_first(&settings.resource_prefixes);
+        Self {
+            table: SharedTable::new(&settings.node_name),
+            records: RecordsReader {
+                settings: settings.clone(),
+                clock,
+                kubelet_folder: kubelet_folder.subscribe(),
+                registered: published.registered.subscribe(),
+                resend: watch::Sender::default(),
+            },
+            validated: watch::Sender::new(Arc::new(validated)),
+            discoveries: watch::Sender::default(),
+            node_only: watch::Sender::default(),
+            uses: watch::Sender::default(),
+            kubelet_folder,
+            kubelet: watch::Sender::default(),
+            published,
+            own_node: watch::Sender::default(),
+            decisions: Decisions::default(),
+            place,
+            settings,
+            clock,
+            store,
+        }
+    }
+
+    /// Begins the time of this agent: what one before it gave out and did not write is not known yet.
+    pub(super) fn begin(&mut self) {
+        self.clock = Clock::start();
+        self.records.clock = self.clock;
+    }
+
+    /// Starts the tasks that look: at Configurations, at Instances, at the kubelet's folder and for devices. They write nothing.
+    /// Those that work for the LAN and for authors of Configurations run on `thread`.
+    pub(super) fn spawn_looking(
+        &self,
+        tasks: &mut Supervisor,
+        thread: &Handle,
+        handlers: &Arc<Handlers>,
+    ) {
+        let sessions = watch::Sender::new(BTreeMap::new());
+        let desired = sessions.subscribe();
+        let store = self.store.clone();
+        tasks.spawn("store", |stop| async move { store.run(stop).await });
+        if let Some(nodes) = self.settings.nodes.clone() {
+            let (name, own_node) = (self.settings.node_name.clone(), self.own_node.clone());
+            tasks.spawn("own node", |stop| async move {
+                nodes.watch(name, own_node, stop).await
+            });
+        }
+        let own_node = (self.settings.nodes.is_some()).then(|| self.own_node.subscribe());
+        let properties = self.spawn_property_sources(tasks);
+        let inputs = configurations::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            handlers: handlers.clone(),
+            configurations: self.store.configurations(),
+            own_node,
+            properties,
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+            registered: self.published.registered.subscribe(),
+        };
+        let validated = self.validated.clone();
+        tasks.spawn_on(thread, "configurations", |stop| {
+            configurations::run(inputs, validated, sessions, stop)
+        });
+        let (store, preferring) = (self.store.clone(), handlers.clone());
+        tasks.spawn_on(thread, "known devices", |stop| {
+            known_devices::run(store, preferring, stop)
+        });
+        let (handlers, discoveries) = (handlers.clone(), self.discoveries.clone());
+        tasks.spawn_on(thread, "discovery", |stop| {
+            session::run(handlers, desired, discoveries, stop)
+        });
+        let inputs = node_only::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            validated: self.validated.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+        };
+        let offers = self.node_only.clone();
+        tasks.spawn_on(thread, "node only", |stop| {
+            node_only::run(inputs, offers, stop)
+        });
+    }
+
+    /// Starts the tasks that tell others what was found: the report to the store, and the socket at which handlers register.
+    pub(super) fn spawn_telling(
+        &self,
+        tasks: &mut Supervisor,
+        thread: &Handle,
+        handlers: Arc<Handlers>,
+    ) {
+        tasks.spawn_on(thread, "handlers", |stop| async move {
+            handlers.serve(stop).await
+        });
+        let inputs = instances::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            store: self.store.clone(),
+            validated: self.validated.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+            node_only: self.node_only.subscribe(),
+            uses: self.uses.subscribe(),
+        };
+        tasks.spawn("instances", |stop| instances::run(inputs, stop));
+    }
+
+    pub(super) fn spawn_kubelet_folder(&self, tasks: &mut Supervisor) {
+        let folder: Arc<Path> = self.settings.plugin_folder.as_path().into();
+        let (changes, kubelet) = (self.kubelet_folder.clone(), self.kubelet.clone());
+        tasks.spawn("kubelet folder", |stop| {
+            kubelet_folder::run(folder, changes, kubelet, stop)
+        });
+    }
+
+    /// Starts the task that watches the Secrets and ConfigMaps to which Configurations refer.
+    fn spawn_property_sources(&self, tasks: &mut Supervisor) -> Option<configurations::Properties> {
+        let sources = self.settings.property_sources.clone()?;
+        let (wanted, contents) = (watch::Sender::default(), watch::Sender::default());
+        let properties = configurations::Properties {
+            wanted: wanted.clone(),
+            contents: contents.subscribe(),
+        };
+        let wanted = wanted.subscribe();
+        tasks.spawn("property sources", |stop| {
+            property_sources::run(sources, wanted, contents, stop)
+        });
+        Some(properties)
+    }
+
+    /// Starts the tasks of the slots in `tasks`, and in `plugins` the plugins that ask them.
+    pub(super) fn spawn_plugins(&self, tasks: &mut Supervisor, plugins: &mut Supervisor) {
+        let (requests, requested) = mpsc::channel(64);
+        let slots = slots::Slots {
+            store: self.store.clone(),
+            clock: self.clock,
+            table: self.table.clone(),
+        };
+        tasks.spawn("slots", |stop| slots::run(slots, requested, stop));
+        if self.store.is_remote() {
+            let (store, table) = (self.store.clone(), self.table.clone());
+            let node = self.settings.node_name.clone();
+            let served = requests.clone();
+            tasks.spawn("usage", |stop| {
+                slots::usage::run(store, table, node, served, stop)
+            });
+        }
+        let inputs = slots::reclaim::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            records: self.records.clone(),
+            table: self.table.clone(),
+            validated: self.validated.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            store: self.store.clone(),
+        };
+        let (releases, uses) = (requests.clone(), self.uses.clone());
+        tasks.spawn("reclaim", |stop| {
+            slots::reclaim::run(inputs, releases, uses, stop)
+        });
+        let inputs = plugins::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            store: self.store.clone(),
+            table: self.table.clone(),
+            records: self.records.clone(),
+            validated: self.validated.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+            node_only: self.node_only.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+            resend: self.records.resend.subscribe(),
+            cdi_files: self.spawn_cdi_files(tasks),
+            decisions: self.decisions.clone(),
+        };
+        let published = self.published.clone();
+        plugins.spawn("plugins", |stop| {
+            plugins::run(inputs, requests, published, stop)
+        });
+    }
+
+    /// Starts the task that keeps CDI files.
+    fn spawn_cdi_files(&self, tasks: &mut Supervisor) -> CdiFiles {
+        let cdi_files = CdiFiles::new(self.settings.containers.cdi_folder.clone());
+        if self.settings.containers.cdi_folder.is_some() {
+            let inputs = cdi_files::Inputs {
+                clock: self.clock,
+                store: self.store.clone(),
+                table: self.table.clone(),
+                validated: self.validated.subscribe(),
+                discoveries: self.discoveries.subscribe(),
+                uses: self.uses.subscribe(),
+            };
+            let kept = cdi_files.clone();
+            tasks.spawn("CDI files", |stop| cdi_files::run(kept, inputs, stop));
+        }
+        cdi_files
+    }
+
+    /// Returns what says whether this agent is ready.
+    pub(super) fn readiness(&self, thread: &OwnThread) -> Readiness {
+        Readiness::new(readiness::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            place: self.place.clone(),
+            configurations: self.store.configurations(),
+            instances: self.store.instances(),
+            validated: self.validated.subscribe(),
+            discoveries: self.discoveries.subscribe(),
+            node_only: self.node_only.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            registered: self.published.registered.subscribe(),
+            discovery: thread.pulse(),
+        })
+    }
+
+    /// Starts the servers that probes and Prometheus ask.
+    pub(super) fn spawn_probed(&self, tasks: &mut Supervisor, readiness: &Readiness) {
+        if let Some(pod) = self.settings.own_pod.clone() {
+            let readiness = readiness.clone();
+            tasks.spawn("startup", |stop| startup::serve(pod, readiness, stop));
+        }
+        if let Some(address) = self.settings.http_address {
+            let health = readiness.health();
+            tasks.spawn("http", |stop| {
+                http::serve(address, http::routes(health), stop)
+            });
+        }
+        if let Some(address) = self.settings.metrics_address {
+            tasks.spawn("metrics", |stop| http::serve_metrics(address, stop));
+        }
+    }
+
+    /// Starts the task that writes static Pods. It reads and parses all of them at each change, so it runs on `thread`.
+    #[cfg(feature = "people")]
+    pub(super) fn spawn_brokers(&self, tasks: &mut Supervisor, thread: &Handle) {
+        if let Some(folder) = self.settings.render_brokers.clone() {
+            let inputs = brokers::Inputs {
+                settings: self.settings.clone(),
+                clock: self.clock,
+                records: self.records.clone(),
+                validated: self.validated.subscribe(),
+                discoveries: self.discoveries.subscribe(),
+                instances: self.store.instances(),
+                registered: self.published.registered.subscribe(),
+                kubelet_folder: self.kubelet_folder.subscribe(),
+            };
+            tasks.spawn_on(thread, "brokers", |stop| brokers::run(inputs, folder, stop));
+        }
+    }
+
+    /// Starts the task that writes the capacity of the Node of this node.
+    pub(super) fn spawn_capacity(&self, tasks: &mut Supervisor) {
+        let Some(nodes) = self.settings.nodes.clone() else {
+            return;
+        };
+        let inputs = capacity::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            listed: self.published.listed.subscribe(),
+            registered: self.published.registered.subscribe(),
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+        };
+        let seen = self.own_node.subscribe();
+        tasks.spawn("node capacity", |stop| {
+            capacity::run(inputs, nodes, seen, stop)
+        });
+    }
+}
