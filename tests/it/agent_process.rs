@@ -19,14 +19,14 @@ use tokio::{
     time::Instant,
 };
 
-struct Agent(Child);
+pub(crate) struct Agent(Child);
 
 impl Agent {
     fn start(node: &TestNode) -> Self {
         Self::start_with(node, &[])
     }
 
-    fn start_with(node: &TestNode, flags: &[&str]) -> Self {
+    pub(crate) fn start_with(node: &TestNode, flags: &[&str]) -> Self {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -52,12 +52,16 @@ impl Agent {
         Self(child)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.0.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
-    async fn ended(&mut self, node: &TestNode) -> std::process::ExitStatus {
+    pub(crate) fn has_ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+
+    pub(crate) async fn ended(&mut self, node: &TestNode) -> std::process::ExitStatus {
         node.until("the agent ends", async || self.0.try_wait().unwrap())
             .await
     }

@@ -11,6 +11,7 @@ mod chart_renders;
 mod debian_package;
 mod examples_parse;
 mod external_handlers;
+mod hand_over;
 mod install_owner;
 mod install_release;
 mod isolated_handlers;
