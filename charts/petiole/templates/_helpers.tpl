@@ -73,7 +73,7 @@ zeroconf,onvif,opcua,mqtt {{- if .Values.udev.enabled }},udev{{ end }}{{ if .Val
 
 {{/* Where the kubelet asks an agent. Call with (list . "/healthz"). */}}
 {{- define "petiole.agentProbe" -}}
-{ {{- ternary "" "host: 127.0.0.1, " (index . 0).Values.isolateDiscovery }}path: {{ index . 1 }}, port: http}
+{{- with index . 0 }}{ {{- if not .Values.isolateDiscovery }}host: 127.0.0.1, {{ end }}path: {{ index $ 1 }}, port: {{ .Values.agent.http.port }}}{{ end -}}
 {{- end -}}
 
 {{- define "petiole.image" -}}
