@@ -367,22 +367,9 @@ manager_has_seen() { # PLUGINS
 test_a_hundred_plugins_of_an_agent_are_registered_when_a_device_manager_that_was_held_goes_on() {
   local hold
   for hold in answer stream; do
-    stop_all
-    find "$ROOT" -mindepth 1 -delete
-    rm -rf "$SUITE"/log/* "$SUITE"/manager "$SUITE"/agent
-    mkdir -p "$ROOT"/{device-plugins,pod-resources} "$SUITE"/agent/configurations
-    mkfifo "$SUITE/manager"
-    # shellcheck disable=SC2016 # expanded by the inner shell
-    begin manager edge sh -c 'exec kubelet_go devicemanager <>"$0"' "$SUITE/manager"
-    within 5 "the device manager is there" manager_has 0 0
+    fresh_manager
     echo "hold $hold" >"$SUITE/manager"
-    {
-      printf '%s\n' "apiVersion: akri.sh/v0" "kind: Configuration" "metadata: {name: echo}" "spec:" "  discoveryHandler:" \
-        "    name: debugEcho" "    discoveryDetails: |" "      descriptions:"
-      seq -f "      - device %g" 99
-    } >"$SUITE/agent/configurations/echo.yaml"
-    begin agent edge "$PETIOLE" agent --standalone --node-name edge --configurations "$SUITE/agent/configurations" \
-      --state "$SUITE/agent/state" --kubelet-dir /var/lib/kubelet
+    begin_agent agent
     within 60 "each has tried twice, each time at another socket" manager_has_seen 200
     echo go >"$SUITE/manager"
     within 2 "all are registered" manager_has 100 100
@@ -391,6 +378,48 @@ test_a_hundred_plugins_of_an_agent_are_registered_when_a_device_manager_that_was
     ! grep "already connected" "$SUITE/log/manager" || fail "a socket was registered twice"
     equal "the sockets that are left" 101 "$(find "$ROOT/device-plugins" -type s | wc -l)"
   done
+}
+
+fresh_manager() { # and 99 devices
+  stop_all
+  find "$ROOT" -mindepth 1 -delete
+  rm -rf "$SUITE"/log/* "$SUITE"/manager "$SUITE"/agent
+  mkdir -p "$ROOT"/{device-plugins,pod-resources} "$SUITE"/agent/configurations
+  mkfifo "$SUITE/manager"
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  begin manager edge sh -c 'exec kubelet_go devicemanager <>"$0"' "$SUITE/manager"
+  within 5 "the device manager is there" manager_has 0 0
+  {
+    printf '%s\n' "apiVersion: akri.sh/v0" "kind: Configuration" "metadata: {name: echo}" "spec:" "  discoveryHandler:" \
+      "    name: debugEcho" "    discoveryDetails: |" "      descriptions:"
+    seq -f "      - device %g" 99
+  } >"$SUITE/agent/configurations/echo.yaml"
+}
+
+begin_agent() { # NAME [FLAGS…]
+  begin "$1" edge "$PETIOLE" agent --standalone --node-name edge --configurations "$SUITE/agent/configurations" \
+    --state "$SUITE/agent/state" --kubelet-dir /var/lib/kubelet "${@:2}"
+}
+
+# By the device manager, which from Kubernetes 1.37 on gives a resource up when its last plugin has ended.
+test_a_hundred_plugins_are_handed_over_from_agent_to_agent_and_none_is_ever_given_up() {
+  fresh_manager
+  begin_agent first --stand-by
+  within 20 "the first one's are registered" manager_has 100 100
+  local before next old=first
+  for next in second third; do
+    before=$(wc -l <"$SUITE/log/manager")
+    begin_agent $next --stand-by
+    within 5 "the $next one stands by" grep -q "This one stands by" "$SUITE/log/$next"
+    stop $old
+    note "SIGTERM of the $old one -> it has ended: $TOOK s"
+    within 10 "the $next one's are registered alone" manager_has 100 100
+    tail -n "+$((before + 1))" "$SUITE/log/manager" >"$SUITE/log/handed-over"
+    grep -q "^200 plugins, 100 allocatable" "$SUITE/log/handed-over" || fail "both were never registered"
+    ! grep "allocatable$" "$SUITE/log/handed-over" | grep -v ", 100 allocatable" || fail "a resource could not be allocated"
+    old=$next
+  done
+  equal "the sockets that are left" 101 "$(find "$ROOT/device-plugins" -type s | wc -l)"
 }
 
 # Every block of the document, one after another, with a plugin started after the first.

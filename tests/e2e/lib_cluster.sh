@@ -49,6 +49,19 @@ is_clean() {
 agents_are_ready() {
   kubectl -n petiole rollout status daemonset/petiole-agent --timeout=60s >/dev/null
   kubectl -n petiole rollout status deployment/petiole-controller --timeout=60s >/dev/null
+  # An agent that hands over to another one ends a moment later.
+  local n
+  for ((n = 0; n < 100; n++)); do
+    ! no_agent_is_ending || return 0
+    sleep 0.5
+  done
+  return 1
+}
+
+no_agent_is_ending() {
+  local pods
+  pods=$(kubectl -n petiole get pods -o json) || return 1
+  jq -e 'all(.items[].metadata; (.name | startswith("petiole-agent") | not) or .deletionTimestamp == null)' <<<"$pods" >/dev/null
 }
 
 # ---- Configurations ----
