@@ -88,7 +88,7 @@ async fn bind(
                 if !mem::replace(&mut is_reported, true) {
                     warn!(
                         "{flag} {address}: cannot listen: {e}; it is tried again every {BIND_RETRY:?}. Until then probes and \
-                         metrics have no answer, or that of another process: end that one, or choose another address"
+                         metrics have no answer, or that of another process: end that one unless this agent replaces it, or choose another address"
                     );
                 }
             }
