@@ -1,4 +1,6 @@
 //! Defines the flags of `petiole agent`.
+mod state_lock;
+
 use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "people")]
 use crate::store::folder::{self, FolderStore};
@@ -15,7 +17,6 @@ use crate::{
         },
         session::Handlers,
     },
-    files,
     model::{limits, names::ObjectKey, variables::Variables},
     store::{
         Store,
@@ -25,23 +26,10 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    future, io, mem,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::time::{Instant, sleep};
+use std::{collections::BTreeSet, future, net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
-/// The time that an agent before this one has to end.
-const LOCK_WAIT: Duration = Duration::from_secs(15);
-/// The interval of the looks whether it has.
-const LOCK_LOOK: Duration = Duration::from_millis(250);
 /// The advice for a machine without an API server.
 const WITHOUT_CLUSTER: &str = if cfg!(feature = "people") {
     "with --standalone no API server is needed"
@@ -322,7 +310,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let (_lock, place) = match flags.stand_by {
         true => (None, Place::of(flags.state.clone())),
         false => {
-            let lock = locked(&flags.state).await.context("--state")?;
+            let lock = state_lock::taken(&flags.state).await.context("--state")?;
             (lock, Place::alone())
         }
     };
@@ -353,24 +341,6 @@ async fn run_in(
     }
     let store = store(flags, &mut settings, place.held()).await?;
     agent::run_in(place, settings, store, handlers, shutdown).await
-}
-
-/// Locks the folder of the state: two agents would overwrite each other's files. An agent that ends may have it for a while
-/// yet, such as that of a Pod that was deleted by force.
-async fn locked(state: &Path) -> io::Result<Option<File>> {
-    let until = Instant::now() + LOCK_WAIT;
-    let mut is_reported = false;
-    loop {
-        match files::lock(state) {
-            Err(e) if Instant::now() < until => {
-                if !mem::replace(&mut is_reported, true) {
-                    warn!("{e}; it is waited for up to {LOCK_WAIT:?}");
-                }
-                sleep(LOCK_LOOK).await;
-            }
-            outcome => return outcome,
-        }
-    }
 }
 
 /// Returns the folders of a standalone agent, or else the API server. Its Nodes, Secrets and ConfigMaps are added to the

@@ -235,25 +235,15 @@ impl Cluster {
                 let on = |key: &ConfigurationKey, turned: Turned<&Configuration>| {
                     index.configuration(key, turned, &mut touched);
                 };
-                each(
-                    &mut self.configurations,
-                    &mut world.configurations,
-                    changes,
-                    origin,
-                    on,
-                );
+                let (shown, objects) = (&mut self.configurations, &mut world.configurations);
+                each(shown, objects, changes, origin, on);
             }
             News::Instances(changes) => {
                 let on = |key: &InstanceKey, turned: Turned<&Instance>| {
                     index.instance(key, turned, &mut touched);
                 };
-                each(
-                    &mut self.instances,
-                    &mut world.instances,
-                    changes,
-                    origin,
-                    on,
-                );
+                let (shown, objects) = (&mut self.instances, &mut world.instances);
+                each(shown, objects, changes, origin, on);
             }
             News::Nodes(changes) => see_nodes(world, changes, &mut touched),
             News::NodeDevices(changes) => see_reports(world, changes, index, &mut touched),

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use anyhow::anyhow;
-use kube::Client;
+use kube::{Client, Resource as _};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};

@@ -2,110 +2,15 @@
 //!
 //! `PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders` writes the files again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod variants;
+
 use petiole::tidy;
 use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
-
-/// The variants with their values.
-const VARIANTS: &[(&str, &[&str])] = &[
-    ("default", &[]),
-    ("watch-namespaces", &["watchNamespaces={cameras,printers}"]),
-    ("k0s", &["kubelet.distribution=k0s"]),
-    (
-        "pod-monitor-wait-for-tidy",
-        &[
-            "monitor.kind=PodMonitor",
-            "monitor.labels.release=prometheus",
-            "uninstall.waitForTidy=true",
-        ],
-    ),
-    (
-        "service-monitor",
-        &[
-            "monitor.kind=ServiceMonitor",
-            "admissionPolicies.brokers=false,admissionPolicies.closedNamespaces={kube-system,secure}",
-            "deviceLists.enabled=true,deviceLists.configMaps=true,agent.nodeLabels=true",
-            "deviceServices.networks={10.1.2.0/24,fd00::/120},deviceServices.clusterNetworks={10.244.0.0/16,fd00:96::/112}",
-        ],
-    ),
-    (
-        "monitoring",
-        &[
-            "monitor.kind=PodMonitor,monitor.interval=1m",
-            "monitor.rules.enabled=true,monitor.rules.labels.release=prometheus",
-            "monitor.rules.runbook=https://docs.example.com/alerts",
-            "monitor.dashboard.enabled=true,monitor.dashboard.labels.dashboard=yes",
-            "monitor.dashboard.annotations.grafana_folder=Devices",
-            "networkPolicy.enabled=true",
-            "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.name=monitoring",
-            "extraManifests[0].apiVersion=v1,extraManifests[0].kind=ConfigMap",
-            r"extraManifests[0].metadata.name=\{\{ .Release.Name }}-extra",
-            "admissionPolicies.enabled=false,test.enabled=false,uninstall.enabled=false",
-            "deviceLists.enabled=true,deviceLists.configMaps=true",
-        ],
-    ),
-    (
-        "everything-set",
-        &[
-            "nameOverride=leaf-devices,fullnameOverride=leaf",
-            "image.repository=registry.example.com/petiole,image.tag=,image.pullPolicy=Always",
-            "image.pullSecrets[0].name=registry",
-            "resourcePrefixes={akri.sh,devices.example.org}",
-            "kubelet.devicePluginDir=/plugins",
-            "kubelet.podResourcesDir=/resources",
-            "cdi.enabled=true,cdi.kinds={pflex.io/block,vendor.com/class},cdi.write=true,cdi.staticDir=/var/cdi/static,cdi.dynamicDir=/var/cdi/dynamic",
-            "udev.enabled=true,udev.subsystems={tty,video4linux}",
-            "paths.allow={/dev/kvm,/dev/dri}",
-            "probe.enabled=true,probe.networks={10.1.2.0/24,fd00::/120,::1,10.1.2.3},probe.clusterNetworks={10.244.0.0/16,fd00:96::/112}",
-            "handlers.enabled=true,handlers.dir=/run/handlers,handlers.hostPaths={/dev/video0}",
-            "discoveryProperties.enabled=true,discoveryProperties.namespaces={cameras,doors}",
-            "agent.allowVariables={HTTPS_PROXY,NO_PROXY},agent.containerPaths={/opt/devices}",
-            "agent.extraArgs={--some-flag=1},agent.extraEnv[0].name=A,agent.extraEnv[0].value=b",
-            "agent.http.metrics.enabled=true,agent.http.metrics.host=10.0.0.1",
-            "agent.podLabels.a=b,agent.podAnnotations.c=d,controller.deleteRefusedPods=true",
-            "agent.seLinuxOptions.type=container_device_plugin_t,agent.tolerations[0].key=edge",
-            "agent.nodeSelector.edge=yes,agent.affinity.podAffinity.x=y",
-            "agent.maxInstances=10,agent.maxConfigurations=5,agent.stateDir=/state",
-            "agent.http.port=9999,agent.maxSurge=0,agent.maxUnavailable=1,agent.terminationGracePeriodSeconds=5",
-            "agent.resources.limits.memory=1Gi,agent.priorityClassName=",
-            "log.level=petiole=debug\\,warn,log.format=text",
-            "udev.dir=/udev,controller.replicas=3",
-            "controller.http.host=[$(POD_IP)],controller.http.port=8888",
-            "controller.resources.limits.memory=2Gi,controller.priorityClassName=high",
-            "controller.nodeSelector.control=yes,controller.affinity.podAntiAffinity.x=y,controller.tolerations[0].key=control",
-            "controller.topologySpreadConstraints[0].maxSkew=2",
-            "controller.podDisruptionBudget.maxUnavailable=50%",
-            "controller.extraArgs={--other-flag=2},controller.extraEnv[0].name=B,controller.extraEnv[0].value=c",
-            "controller.podLabels.a=b,controller.podAnnotations.c=d,admissionPolicies.enabled=false,uninstall.enabled=false,test.enabled=false",
-        ],
-    ),
-    (
-        "isolated-discovery",
-        &[
-            "isolateDiscovery=true,discovery.agentHost=[$(POD_IP)]",
-            "discovery.resources.limits.memory=64Mi",
-            "discovery.podLabels.a=b,discovery.podAnnotations.c=d",
-            "image.pullSecrets[0].name=registry,agent.stateDir=/state/",
-            "agent.seLinuxOptions.type=container_device_plugin_t",
-            "agent.nodeSelector.edge=yes,agent.affinity.podAffinity.x=y",
-            "monitor.kind=PodMonitor,networkPolicy.enabled=true",
-            "udev.enabled=true,udev.subsystems={tty,usb}",
-            "probe.enabled=true,probe.networks={10.1.2.0/24},probe.clusterNetworks={10.244.0.0/16}",
-        ],
-    ),
-    (
-        "hooks",
-        &[
-            "uninstall.resources.limits.memory=64Mi,uninstall.priorityClassName=high",
-            "uninstall.nodeSelector.hook=yes,uninstall.tolerations[0].key=hook",
-            "uninstall.affinity.podAffinity.x=y",
-            "controller.podDisruptionBudget.enabled=false,admissionPolicies.enabled=false",
-        ],
-    ),
-];
+use variants::VARIANTS;
 
 /// A variant sets every value of the chart. So a template that ignores a value, or writes it into the wrong place, is seen in
 /// the files.

@@ -169,7 +169,7 @@ cam-0a1b2c   Gate     node-1   line-2/web on node-1   Healthy   cam
         .out;
     assert!(wide.starts_with("NAMESPACE   NAME "), "{wide}");
     assert!(
-        wide.contains("1/1     192.0.2.9:554   akri.sh/cam-0a1b2c"),
+        wide.contains("1/1     192.0.2.9:554   <none>   akri.sh/cam-0a1b2c"),
         "{wide}"
     );
     let names = workstation.petiole(&["devices", "-o", "name"]).await.out;

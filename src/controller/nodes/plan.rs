@@ -9,11 +9,7 @@ use super::{
     patch::{as_seen, guarded, status},
 };
 use crate::{
-    api::{
-        configuration::{Configuration, DEFAULT_SLOT_RELEASE_SECONDS},
-        instance::Instance,
-        names,
-    },
+    api::{configuration::Configuration, defaults, instance::Instance, names},
     controller::{outcome::Problems, queue::Waits, world::World},
     merge::{
         DeviceReports, InstanceEvent,
@@ -251,7 +247,7 @@ impl Planner<'_> {
         let seconds = match self.world.configurations.get(&of) {
             Some(configuration) => configuration.spec.slot_release_seconds,
             None if self.world.unreadable.contains_key(&of) => 0,
-            None => DEFAULT_SLOT_RELEASE_SECONDS,
+            None => defaults::SLOT_RELEASE_SECONDS,
         };
         let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
         seconds.map(Duration::from_secs)

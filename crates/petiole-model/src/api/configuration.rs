@@ -8,7 +8,7 @@
     reason = "columns share a type or a path"
 )]
 pub use super::when_gone::WhenGone;
-use super::{condition::Condition, reason::Reason, when_gone::when_gone};
+use super::{condition::Condition, defaults, reason::Reason, when_gone::when_gone};
 use crate::model::{
     container_devices::ContainerDevices, limits, name_template::NameTemplate,
     resource_name::ResourceName, typed_names::NodeName,
@@ -18,10 +18,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The time for which slots of a lost node are kept if the Configuration does not say. Kubernetes evicts the Pods of a
-/// node that is not ready after the same time.
-pub const DEFAULT_SLOT_RELEASE_SECONDS: i64 = 300;
 
 /// Says which devices to find, and what to do with each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -72,13 +68,13 @@ pub struct ConfigurationSpec {
     pub discovery_handler: DiscoveryHandlerInfo,
 
     /// The number of containers that may use one device at a time, over all nodes: the usage slots of its Instance.
-    #[serde(default = "default_capacity")]
+    #[serde(default = "defaults::capacity")]
     #[schemars(range(min = 1, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
     /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `deviceService`, `instanceName` and `whenGone: Evict`.
-    #[serde(default = "default_instances")]
+    #[serde(default = "defaults::instances")]
     pub instances: bool,
 
     /// A workload to run for each device.
@@ -107,7 +103,7 @@ pub struct ConfigurationSpec {
     pub broker_properties: BTreeMap<String, String>,
 
     /// The time for which the Instance of a vanished device stays, unhealthy, before it is deleted.
-    #[serde(default = "default_grace_period_seconds")]
+    #[serde(default = "defaults::grace_period_seconds")]
     #[schemars(range(min = 0, max = limits::GRACE_SECONDS_MAX))]
     pub grace_period_seconds: i64,
 
@@ -131,7 +127,7 @@ pub struct ConfigurationSpec {
     /// The most Instances of shared devices that this Configuration may have, and on each node the most Instances of devices
     /// that this node alone has: anyone on a LAN can announce services. Of shared devices that one of several
     /// nodes reports alone, at most half of what the others leave. Devices beyond it are left out, and the Configuration says so.
-    #[serde(default = "default_max_instances")]
+    #[serde(default = "defaults::max_instances")]
     #[schemars(range(min = 1, max = limits::INSTANCES_MAX))]
     pub max_instances: i64,
 
@@ -154,7 +150,7 @@ pub struct ConfigurationSpec {
     /// The time that a node must be not ready until the slots that it holds are given to others: its containers may run
     /// on, cut off from the API server. 0 means never; 1 to 119 act as 120. The slots are free earlier if the Node is marked
     /// as shut down by the taint `node.kubernetes.io/out-of-service`, or if the Node and its Pods are deleted.
-    #[serde(default = "default_slot_release_seconds")]
+    #[serde(default = "defaults::slot_release_seconds")]
     #[schemars(range(min = 0, max = 604800))]
     pub slot_release_seconds: i64,
 
@@ -380,26 +376,6 @@ impl Problem {
             message: limits::cut(message, limits::PROBLEM_MESSAGE_MAX),
         }
     }
-}
-
-fn default_instances() -> bool {
-    true
-}
-
-fn default_capacity() -> i32 {
-    1
-}
-
-fn default_grace_period_seconds() -> i64 {
-    60
-}
-
-fn default_max_instances() -> i64 {
-    1000
-}
-
-fn default_slot_release_seconds() -> i64 {
-    DEFAULT_SLOT_RELEASE_SECONDS
 }
 
 /// User-written specs stay JSON: a typed round trip would drop fields newer than the types.

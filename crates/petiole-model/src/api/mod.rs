@@ -3,6 +3,7 @@ pub mod broker;
 pub mod condition;
 pub mod configuration;
 pub mod crds;
+pub mod defaults;
 pub mod instance;
 pub mod names;
 pub mod node_devices;

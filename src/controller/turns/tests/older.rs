@@ -56,6 +56,7 @@ fn taken_over() -> Controller {
     turns.see(News::Pods(changes("Pod", broker_pod)));
     turns.see(News::Services(changes("Service", owned_service)));
     turns.see(News::Jobs(changes("Job", broker_job)));
+    turns.see(News::Slices(vec![]));
     assert!(turns.is_listed());
     turns.lead(true, now);
     (controller.turns, controller.now) = (turns, now);
