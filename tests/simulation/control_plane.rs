@@ -1,6 +1,6 @@
 //! Simulates Kubernetes' own controllers: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
 //! deleted Node are collected, and brokers are deleted with their Instance.
-use super::{World, api_server::Pod, invariants};
+use super::{World, invariants, objects::Pod};
 use crate::controller::world::NodeState;
 use std::rc::Rc;
 
@@ -40,7 +40,7 @@ fn set_ready(world: &Rc<World>, name: &str, is_ready: bool) {
     };
     let now = NodeState {
         is_ready,
-        since: Some(world.machine.clock()),
+        since: Some(world.machine.clock.now()),
         ..there
     };
     world.note(|| {
@@ -129,7 +129,7 @@ pub(super) fn register_node(world: &Rc<World>, name: &str) {
         let state = NodeState {
             uid,
             is_ready: world.node(name).reports(),
-            since: Some(world.machine.clock()),
+            since: Some(world.machine.clock.now()),
             ..NodeState::default()
         };
         world.server.borrow_mut().put_node(name, Some(state));

@@ -5,10 +5,11 @@
 //! repairs all of them.
 use super::{
     World,
-    api_server::{Pod, key},
+    api_server::key,
     control_plane,
     controller::Controller,
     network::Weather,
+    objects::Pod,
     pods::{Container, Kind},
 };
 use std::{collections::BTreeSet, rc::Rc};
@@ -293,7 +294,7 @@ fn replace_controller(world: &Rc<World>) {
     let (dies, overlap) = (world.machine.chance(60), world.machine.between(0, 15_000));
     let old: Vec<Rc<Controller>> = world.controllers.borrow().clone();
     let n = world.machine.between(1, 99);
-    let new = Controller::start(world, &format!("controller-{n}"), &world.control_link);
+    let new = Controller::start(world, &format!("controller-{n}"));
     world.controllers.borrow_mut().push(new.clone());
     world.note(|| {
         format!(
@@ -320,7 +321,11 @@ fn replace_controller(world: &Rc<World>) {
     });
     later(world, overlap, move |world| {
         for controller in &old {
-            world.machine.kill(controller.process);
+            if world.machine.chance(50) {
+                controller.stop.cancel();
+            } else {
+                world.machine.kill(controller.process);
+            }
         }
         world
             .controllers
@@ -414,6 +419,7 @@ fn compact(world: &Rc<World>) {
     server.nodes.compacted = server.nodes.log.len();
     server.node_devices.compacted = server.node_devices.log.len();
     server.pods.compacted = server.pods.log.len();
+    server.configurations.compacted = server.configurations.log.len();
 }
 
 /// Deletes the object in which a node reports its devices.
@@ -479,6 +485,15 @@ pub(super) fn mend(world: &Rc<World>) {
         node.start_kubelet(world, at);
         node.start_agent(world, at);
         control_plane::register_node(world, &node.name);
+    }
+}
+
+/// Changes one device in a world at rest.
+pub(super) fn touch(world: &Rc<World>) {
+    match world.machine.between(0, 2) {
+        0 => device_goes(world),
+        1 => device_comes(world),
+        _ => delete_pod(world),
     }
 }
 

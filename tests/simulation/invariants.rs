@@ -4,6 +4,7 @@
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
 //!   longer than the release time were given away, while its containers ran on or waited to start.
 //! - The controller frees a slot only of a node that is lost by the rules.
+//! - A controller does not write to one object again and again.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
 //!
@@ -25,7 +26,7 @@ use crate::{
     },
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     sync::Arc,
 };
@@ -34,6 +35,9 @@ use std::{
 const RELEASE_AFTER: u64 = 300_000;
 /// The longest time between a look at the nodes and the write that follows from it.
 const ON_ITS_WAY: u64 = 20_000;
+/// The most writes of a controller to one object within a time.
+const WRITES_AT_MOST: usize = 30;
+const WRITES_WITHIN: u64 = 10_000;
 /// The time after which an undisturbed node or device has settled.
 const SETTLED: u64 = 90_000;
 
@@ -52,6 +56,27 @@ pub(super) struct Ledger {
     lost_until: BTreeMap<String, u64>,
     /// Slots that a node has reported as held twice.
     pub(super) reported: BTreeSet<(String, SlotId)>,
+    /// The times of the latest writes of each controller to each object.
+    asked: BTreeMap<(String, String), VecDeque<u64>>,
+}
+
+/// Checks that a controller does not write to one object again and again.
+pub(super) fn asked(world: &Rc<World>, who: &str, what: String) {
+    let now = world.machine.now();
+    let mut ledger = world.ledger.borrow_mut();
+    let asked = ledger.asked.entry((who.to_owned(), what.clone()));
+    let times = asked.or_default();
+    times.push_back(now);
+    if times.len() > WRITES_AT_MOST {
+        let first = times.pop_front().unwrap_or_default();
+        if now - first < WRITES_WITHIN {
+            world.broke(format!(
+                "{who} sends {what} {} times within {} ms",
+                times.len() + 1,
+                now - first
+            ));
+        }
+    }
 }
 
 /// Checks the slots of a container that has started.
