@@ -27,6 +27,8 @@ pub(crate) mod pod_resources;
 mod property_sources;
 mod readiness;
 mod settings;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod slots;
 mod tally;
 pub(crate) mod values;
@@ -49,7 +51,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use cdi_files::CdiFiles;
-use kubelet_records::RecordsReader;
+use kubelet_records::{OfKubelet, RecordsReader};
 use node_only::plan::NodeOnly;
 use settings::Clock;
 use slots::SharedTable;
@@ -144,6 +146,7 @@ impl Agent {
         Self {
             table: SharedTable::new(&settings.node_name),
             records: RecordsReader {
+                source: Arc::new(OfKubelet(settings.clone())),
                 settings: settings.clone(),
                 clock,
                 kubelet_folder: kubelet_folder.subscribe(),
@@ -211,7 +214,12 @@ impl Agent {
         tasks.spawn_on(thread, "node only", |stop| {
             node_only::run(inputs, offers, stop)
         });
-        let inputs = instances::Inputs {
+        let inputs = self.instances();
+        tasks.spawn("instances", |stop| instances::run(inputs, stop));
+    }
+
+    fn instances(&self) -> instances::Inputs {
+        instances::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
@@ -219,8 +227,7 @@ impl Agent {
             discoveries: self.discoveries.subscribe(),
             node_only: self.node_only.subscribe(),
             uses: self.uses.subscribe(),
-        };
-        tasks.spawn("instances", |stop| instances::run(inputs, stop));
+        }
     }
 
     /// Starts the task that watches the Secrets and ConfigMaps to which Configurations refer.
@@ -246,11 +253,7 @@ impl Agent {
             kubelet_folder::run(folder, changes, kubelet, stop)
         });
         let (requests, requested) = mpsc::channel(64);
-        let slots = slots::Slots {
-            store: self.store.clone(),
-            clock: self.clock,
-            table: self.table.clone(),
-        };
+        let slots = self.slots();
         tasks.spawn("slots", |stop| slots::run(slots, requested, stop));
         if self.store.is_remote() {
             let (store, table) = (self.store.clone(), self.table.clone());
@@ -260,7 +263,28 @@ impl Agent {
                 slots::usage::run(store, table, node, served, stop)
             });
         }
-        let inputs = slots::reclaim::Inputs {
+        let inputs = self.reclaim();
+        let (releases, uses) = (requests.clone(), self.uses.clone());
+        tasks.spawn("reclaim", |stop| {
+            slots::reclaim::run(inputs, releases, uses, stop)
+        });
+        let inputs = self.plugins(self.spawn_cdi_files(tasks));
+        let published = self.published.clone();
+        tasks.spawn("plugins", |stop| {
+            plugins::run(inputs, requests, published, stop)
+        });
+    }
+
+    fn slots(&self) -> slots::Slots {
+        slots::Slots {
+            store: self.store.clone(),
+            clock: self.clock,
+            table: self.table.clone(),
+        }
+    }
+
+    fn reclaim(&self) -> slots::reclaim::Inputs {
+        slots::reclaim::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             records: self.records.clone(),
@@ -268,12 +292,11 @@ impl Agent {
             validated: self.validated.subscribe(),
             kubelet: self.kubelet.subscribe(),
             store: self.store.clone(),
-        };
-        let (releases, uses) = (requests.clone(), self.uses.clone());
-        tasks.spawn("reclaim", |stop| {
-            slots::reclaim::run(inputs, releases, uses, stop)
-        });
-        let inputs = plugins::Inputs {
+        }
+    }
+
+    fn plugins(&self, cdi_files: CdiFiles) -> plugins::Inputs {
+        plugins::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
@@ -285,12 +308,8 @@ impl Agent {
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
             resend: self.records.resend.subscribe(),
-            cdi_files: self.spawn_cdi_files(tasks),
-        };
-        let published = self.published.clone();
-        tasks.spawn("plugins", |stop| {
-            plugins::run(inputs, requests, published, stop)
-        });
+            cdi_files,
+        }
     }
 
     /// Starts the task that keeps CDI files.

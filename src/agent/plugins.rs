@@ -35,7 +35,7 @@ use crate::{
     store::Instances,
     telemetry::metrics,
 };
-use allocate::Allocator;
+pub(super) use allocate::Allocator;
 use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::remove_left_over_sockets;

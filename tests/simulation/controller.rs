@@ -2,6 +2,7 @@
 //! `faults.rs` says who leads, and lets two controllers lead for a moment.
 use super::{World, http, machine::Process, network::Client};
 use crate::{
+    api::names,
     controller::{GRACE, begin, fixtures::settings},
     supervisor::Supervisor,
 };
@@ -25,7 +26,8 @@ impl Controller {
             is_leader: watch::Sender::new(false),
             stop: CancellationToken::new(),
         });
-        let client = http::client(Client::new(world, name, &world.control_link));
+        let network = Client::new(world, name, &world.control_link);
+        let client = http::client(network, names::CONTROLLER_MANAGER);
         let mut settings = settings(name);
         if world.machine.chance(20) {
             settings.watch_namespaces = vec!["default".to_owned()];

@@ -4,13 +4,13 @@
 //! What the network does to each request is that of `network.rs`. A client that waits no longer is not answered, and a
 //! request that has not arrived by then is not carried out.
 use super::{
-    api_server::{ApiServer, Entry, Table, key, refusal},
+    api_server::{ApiServer, key, refusal},
     invariants,
     network::Client,
-    objects::{Pod, Stored},
+    objects::{Pod, Stored as _, served},
 };
 use crate::{
-    api::names,
+    api::node_devices::NodeDevices,
     cluster::REQUEST_TIMEOUT,
     model::{names::Key, typed_names::ConfigurationName},
 };
@@ -22,7 +22,7 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::{Layer as _, timeout::TimeoutLayer};
 
@@ -41,14 +41,14 @@ struct Ask {
     reply: oneshot::Sender<Answer>,
 }
 
-/// Returns a client over this network, with the time limit of the product's.
-pub(super) fn client(network: Client) -> kube::Client {
+/// Returns a client over this network, with the time limit of the product's. What it writes is `by` this manager.
+pub(super) fn client(network: Client, by: &'static str) -> kube::Client {
     let (asks, mut asked) = mpsc::unbounded_channel();
     let world = network.world.clone();
     let process = world.machine.process();
     let serving = async move {
         while let Some(ask) = asked.recv().await {
-            let serving = serve(network.clone(), ask);
+            let serving = serve(network.clone(), by, ask);
             network.world.machine.spawn(process, serving);
         }
     };
@@ -67,8 +67,8 @@ pub(super) fn client(network: Client) -> kube::Client {
     kube::Client::new(limited, "default")
 }
 
-async fn serve(network: Client, Ask { request, mut reply }: Ask) {
-    let asked = Asked::read(request).await;
+async fn serve(network: Client, by: &'static str, Ask { request, mut reply }: Ask) {
+    let asked = Asked::read(request, by).await;
     let is_watch = asked.query("watch") == "true";
     let (parts, body) = mpsc::unbounded_channel();
     let answered = tokio::select! {
@@ -96,6 +96,7 @@ struct Answered {
 
 /// A request, as the API server reads it.
 struct Asked {
+    by: &'static str,
     method: String,
     /// The name in the path, such as `instances`.
     resource: String,
@@ -106,7 +107,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn read(request: Request<Body>) -> Self {
+    async fn read(request: Request<Body>, by: &'static str) -> Self {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap();
         let of_group = match head.uri.path().starts_with("/apis/") {
@@ -121,6 +122,7 @@ impl Asked {
         let query = head.uri.query().unwrap_or_default().split('&');
         let query = query.filter_map(|pair| pair.split_once('='));
         Self {
+            by,
             method: head.method.to_string(),
             resource: part(0),
             name: part(1),
@@ -174,8 +176,7 @@ impl Asked {
     }
 
     fn carried_out(&self, server: &mut ApiServer, network: &Client) -> kube::Result<Value> {
-        let by = names::CONTROLLER_MANAGER;
-        let name = self.name.as_str();
+        let (by, name) = (self.by, self.name.as_str());
         let found = match (self.method.as_str(), self.resource.as_str()) {
             ("GET", resource) if name.is_empty() => {
                 let mut items = served(server, resource).all();
@@ -201,6 +202,15 @@ impl Asked {
             ("PATCH", "configurations") => {
                 let of: Key<ConfigurationName> = key(name).typed();
                 server.patch_configuration(&of, &self.object())?.json()
+            }
+            ("POST", "nodedevices") => {
+                let NodeDevices { metadata, spec } = self.object();
+                let name = metadata.name.unwrap();
+                server.create_node_devices(&name, &spec, by)?.json()
+            }
+            ("PATCH", "nodedevices") => {
+                let spec = serde_json::from_value(self.body["spec"].clone()).unwrap();
+                server.patch_node_devices(name, &spec, by)?.json()
             }
             ("DELETE", resource) => {
                 let wanted = &self.body["preconditions"];
@@ -292,85 +302,13 @@ impl Asked {
             let table = served(&server, &self.resource);
             let changes = table.changes(std::mem::replace(&mut position, table.length()));
             let events: String = (changes.into_iter())
-                .filter_map(|change| change.event(self))
+                .filter_map(|change| change.event(|object| self.selects(object)))
+                .map(|(type_, object)| line(type_, &object))
                 .collect();
             if !events.is_empty() {
                 parts.send(Ok(events.into())).ok();
             }
         }
-    }
-}
-
-/// The objects of a kind, as requests read them.
-trait Served {
-    fn all(&self) -> Vec<Value>;
-    fn length(&self) -> usize;
-    fn lengths(&self) -> watch::Receiver<usize>;
-    /// Returns the place in the log after a version, unless entries after it were compacted.
-    fn after(&self, version: u64) -> Option<usize>;
-    fn changes(&self, from: usize) -> Vec<Change>;
-}
-
-/// An object before and after a change.
-struct Change {
-    before: Option<Value>,
-    after: Option<Value>,
-    version: u64,
-}
-
-impl<T: Stored> Served for Table<T> {
-    fn all(&self) -> Vec<Value> {
-        self.objects.values().map(|object| object.json()).collect()
-    }
-
-    fn length(&self) -> usize {
-        self.log.len()
-    }
-
-    fn lengths(&self) -> watch::Receiver<usize> {
-        self.changed.subscribe()
-    }
-
-    fn after(&self, version: u64) -> Option<usize> {
-        let position = self.log.partition_point(|entry| entry.version <= version);
-        (position >= self.compacted).then_some(position)
-    }
-
-    fn changes(&self, from: usize) -> Vec<Change> {
-        let change = |entry: &Entry<T>| Change {
-            before: entry.before.as_ref().map(|object| object.json()),
-            after: entry.after.as_ref().map(|object| object.json()),
-            version: entry.version,
-        };
-        self.log[from..].iter().map(change).collect()
-    }
-}
-
-impl Change {
-    /// Returns the event of a watch that selects the object before or after.
-    fn event(self, asked: &Asked) -> Option<String> {
-        let before = self.before.filter(|object| asked.selects(object));
-        let after = self.after.filter(|object| asked.selects(object));
-        match (before, after) {
-            (None, None) => None,
-            (None, Some(object)) => Some(line("ADDED", &object)),
-            (Some(_), Some(object)) => Some(line("MODIFIED", &object)),
-            (Some(mut object), None) => {
-                object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-                Some(line("DELETED", &object))
-            }
-        }
-    }
-}
-
-fn served<'a>(server: &'a ApiServer, resource: &str) -> &'a dyn Served {
-    match resource {
-        "instances" => &server.instances,
-        "nodes" => &server.nodes,
-        "nodedevices" => &server.node_devices,
-        "pods" => &server.pods,
-        "configurations" => &server.configurations,
-        _ => &server.others,
     }
 }
 

@@ -54,8 +54,6 @@ pub(super) struct Ledger {
     pub(super) node_deleted: BTreeMap<String, u64>,
     /// The last time at which the slots of a node that has returned might be given away.
     lost_until: BTreeMap<String, u64>,
-    /// Slots that a node has reported as held twice.
-    pub(super) reported: BTreeSet<(String, SlotId)>,
     /// The times of the latest writes of each controller to each object.
     asked: BTreeMap<(String, String), VecDeque<u64>>,
 }
@@ -253,8 +251,11 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
     let usage: BTreeMap<&String, &String> = usage.filter(|(_, usage)| !usage.is_empty()).collect();
     for (slot, owners) in &has_run {
         let shown = usage.get(&slot.to_string()).copied();
-        let ledger = world.ledger.borrow();
-        let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
+        let mut agents = world
+            .nodes
+            .iter()
+            .filter_map(|node| node.agent.borrow().clone());
+        let is_reported = agents.any(|agent| agent.inner.held_twice().contains(slot));
         // A device that no node sees has no Instance once its slots were given away. `things` requires the Instances of
         // the others.
         let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.instance);

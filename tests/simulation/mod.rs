@@ -1,15 +1,15 @@
 //! Simulates a whole cluster in one thread, and checks its promises in many histories.
 //!
 //! ```text
-//! faults.rs ──> devices.rs ─> agent.rs ─────> store.rs ──┐
-//!     │                        │  looks.rs, slots_task.rs│   network.rs ──> api_server.rs ──> invariants.rs
-//!     └──> node.rs ──────────> kubelet.rs, pods.rs ──────┤                        │
-//!                              controller.rs ── http.rs ─┘   control_plane.rs ────┤
-//!                                                            scheduler.rs ────────┘
+//! faults.rs ─┬> devices.rs ─> agent.rs ─────────────── http.rs ─┐
+//!            │                  │ records.rs                     │
+//!            └> node.rs ──────> kubelet.rs, pods.rs ─────────────┼─> network.rs ──> api_server.rs ──> invariants.rs
+//!                               controller.rs ──────── http.rs ──┘                        │
+//!                                          control_plane.rs, scheduler.rs ────────────────┘
 //! ```
-//! The controllers are the product's: its watches and its loop, with a real client, under tokio's paused time. Agents decide
-//! by the real plans; the loops around these are written again. The rest is a model; the header of each file says what it
-//! leaves out. Every delay, fault and order is random from a seed, so a seed that fails will fail again.
+//! Controllers and agents are the product's, with a real client, under tokio's paused time. Each file says in its header what it
+//! leaves out of them, or of what it is a model. Every delay, fault and order is random from a seed, so a seed that fails will
+//! fail again.
 //!
 //! - `cargo test --lib simulation` runs a few dozen seeds.
 //! - `just simulate --seeds N` runs N of them, and `just simulate --first S --seeds 1` the seed S alone.
@@ -22,7 +22,6 @@
     reason = "a test prints what it has found, and lists its steps one after another"
 )]
 mod agent;
-mod allocate;
 mod api_server;
 mod brokers;
 mod control_plane;
@@ -33,16 +32,14 @@ mod history;
 mod http;
 mod invariants;
 mod kubelet;
-mod looks;
 mod machine;
 mod network;
 mod node;
 mod objects;
 mod pods;
+mod records;
 mod runs;
 mod scheduler;
-mod slots_task;
-mod store;
 
 use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},

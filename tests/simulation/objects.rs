@@ -1,5 +1,8 @@
-//! Defines Nodes and Pods as the API server of `api_server.rs` has them, and the JSON in which it shows objects.
-use super::pods::{Container, Kind};
+//! Defines Nodes and Pods as the API server of `api_server.rs` has them, and how it shows objects and their changes: as JSON.
+use super::{
+    api_server::{ApiServer, Entry, Table},
+    pods::{Container, Kind},
+};
 use crate::{
     api::{
         configuration::Configuration, instance::Instance, names::OUT_OF_SERVICE,
@@ -9,6 +12,7 @@ use crate::{
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// The time at which Pods are deleted, for those who read only whether they are.
 const SOMETIME: &str = "2027-01-15T08:00:00Z";
@@ -156,5 +160,79 @@ impl Stored for Pod {
             "conditions": Vec::from_iter(unscheduled),
         });
         object
+    }
+}
+
+/// The objects of a kind, as requests read them.
+pub(super) trait Served {
+    fn all(&self) -> Vec<Value>;
+    fn length(&self) -> usize;
+    fn lengths(&self) -> watch::Receiver<usize>;
+    /// Returns the place in the log after a version, unless entries after it were compacted.
+    fn after(&self, version: u64) -> Option<usize>;
+    fn changes(&self, from: usize) -> Vec<Change>;
+}
+
+/// An object before and after a change.
+pub(super) struct Change {
+    before: Option<Value>,
+    after: Option<Value>,
+    version: u64,
+}
+
+impl<T: Stored> Served for Table<T> {
+    fn all(&self) -> Vec<Value> {
+        self.objects.values().map(|object| object.json()).collect()
+    }
+
+    fn length(&self) -> usize {
+        self.log.len()
+    }
+
+    fn lengths(&self) -> watch::Receiver<usize> {
+        self.changed.subscribe()
+    }
+
+    fn after(&self, version: u64) -> Option<usize> {
+        let position = self.log.partition_point(|entry| entry.version <= version);
+        (position >= self.compacted).then_some(position)
+    }
+
+    fn changes(&self, from: usize) -> Vec<Change> {
+        let change = |entry: &Entry<T>| Change {
+            before: entry.before.as_ref().map(|object| object.json()),
+            after: entry.after.as_ref().map(|object| object.json()),
+            version: entry.version,
+        };
+        self.log[from..].iter().map(change).collect()
+    }
+}
+
+impl Change {
+    /// Returns the event of a watch that selects the object before or after.
+    pub(super) fn event(self, selects: impl Fn(&Value) -> bool) -> Option<(&'static str, Value)> {
+        let before = self.before.filter(&selects);
+        let after = self.after.filter(&selects);
+        match (before, after) {
+            (None, None) => None,
+            (None, Some(object)) => Some(("ADDED", object)),
+            (Some(_), Some(object)) => Some(("MODIFIED", object)),
+            (Some(mut object), None) => {
+                object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                Some(("DELETED", object))
+            }
+        }
+    }
+}
+
+/// Returns the objects of a kind. Of many kinds there are none.
+pub(super) fn served<'a>(server: &'a ApiServer, resource: &str) -> &'a dyn Served {
+    match resource {
+        "instances" => &server.instances,
+        "nodes" => &server.nodes,
+        "nodedevices" => &server.node_devices,
+        "pods" => &server.pods,
+        "configurations" => &server.configurations,
+        _ => &server.others,
     }
 }

@@ -1,0 +1,167 @@
+//! What the simulation runs of an agent: all tasks but discovery, the validation of Configurations, and the sockets of the
+//! plugins. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
+use super::{
+    Agent, KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings,
+    cdi_files::CdiFiles,
+    instances,
+    kubelet_records::Records,
+    plugins::Allocator,
+    slots,
+    values::{KubeletSocket, ValidatedConfigurations},
+};
+use crate::{
+    discovery::session::Discoveries,
+    model::{
+        names::ObjectKey,
+        resource_name::ResourceName,
+        slot::SlotId,
+        slot_table::{Resource, SlotTable, Touched},
+    },
+    store::Store,
+};
+use futures::future::BoxFuture;
+use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+pub(crate) type Task = BoxFuture<'static, anyhow::Result<()>>;
+
+pub(crate) struct Simulated {
+    agent: Agent,
+    allocator: Allocator,
+}
+
+impl Simulated {
+    /// Returns an agent and its tasks. `records` are those of its node's kubelet.
+    pub(crate) fn new(
+        node: &str,
+        store: Arc<dyn Store>,
+        records: Arc<dyn Records>,
+        stop: &CancellationToken,
+    ) -> (Self, Vec<Task>) {
+        let mut agent = Agent::new(settings(node), store.clone());
+        agent.records.source = records;
+        let (requests, requested) = mpsc::channel(64);
+        let node = agent.settings.node_name.clone();
+        let running = store.clone();
+        let until = stop.clone();
+        let uses = agent.uses.clone();
+        let usage = slots::usage::run(
+            store,
+            agent.table.clone(),
+            node,
+            requests.clone(),
+            stop.clone(),
+        );
+        let tasks: Vec<Task> = vec![
+            Box::pin(async move { running.run(until).await }),
+            Box::pin(instances::run(agent.instances(), stop.clone())),
+            Box::pin(slots::run(agent.slots(), requested, stop.clone())),
+            Box::pin(usage),
+            Box::pin(slots::reclaim::run(
+                agent.reclaim(),
+                requests.clone(),
+                uses,
+                stop.clone(),
+            )),
+        ];
+        let allocator = Allocator::new(agent.plugins(CdiFiles::new(None)), requests);
+        (Self { agent, allocator }, tasks)
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<ContainerAllocateResponse, Status> {
+        let answers = self.allocator.allocate(resource, vec![ids]).await;
+        Ok(answers?.remove(0))
+    }
+
+    pub(crate) async fn pre_start(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<(), Status> {
+        self.allocator.pre_start(resource, ids).await
+    }
+
+    pub(crate) fn validated(&self) -> &watch::Sender<Arc<ValidatedConfigurations>> {
+        &self.agent.validated
+    }
+
+    pub(crate) fn discoveries(&self) -> &watch::Sender<Arc<Discoveries>> {
+        &self.agent.discoveries
+    }
+
+    /// Returns the resources that are registered with the kubelet.
+    pub(crate) fn registered(&self) -> &watch::Sender<BTreeSet<ResourceName>> {
+        &self.agent.published.registered
+    }
+
+    /// Returns the resource whose list is to be sent once more.
+    pub(crate) fn resend(&self) -> watch::Receiver<Option<ResourceName>> {
+        self.agent.records.resend.subscribe()
+    }
+
+    /// Says that there is another kubelet.
+    pub(crate) fn see_kubelet(&self, number: u64) {
+        let socket = KubeletSocket {
+            created: SystemTime::UNIX_EPOCH + Duration::from_secs(number),
+            inode: number,
+        };
+        self.agent.kubelet.send_replace(Some(socket));
+    }
+
+    pub(crate) fn slots(&self) -> watch::Receiver<SlotTable> {
+        self.agent.table.subscribe()
+    }
+
+    pub(crate) fn observe(&self, observe: impl FnOnce(&mut SlotTable)) {
+        self.agent.table.observe(observe);
+    }
+
+    pub(crate) fn take_touched(&self) -> Touched {
+        self.agent.table.take_touched()
+    }
+
+    /// Returns the slots that this agent finds with a holder besides its own container.
+    pub(crate) fn held_twice(&self) -> BTreeSet<SlotId> {
+        let uses = self.agent.uses.borrow();
+        let uses = uses.as_deref().unwrap_or_default();
+        let adoptions = self.agent.table.borrow().adoptions(uses);
+        adoptions
+            .twice
+            .into_iter()
+            .map(|twice| twice.slot)
+            .collect()
+    }
+}
+
+fn settings(node: &str) -> Settings {
+    Settings {
+        node_name: node.into(),
+        resource_prefixes: "akri.sh".parse().unwrap(),
+        nodes: None,
+        property_sources: None,
+        plugin_folder: "/nowhere".into(),
+        pod_resources_socket: "/nowhere".into(),
+        own_pod: Some(ObjectKey::new("default", format!("agent-{node}"))),
+        kubelet_startup_grace: KUBELET_STARTUP_GRACE,
+        look_interval: LOOK_INTERVAL,
+        resource_name_hold: RESOURCE_NAME_HOLD,
+        max_configurations: 100,
+        max_instances: 1000,
+        containers: crate::model::container_devices::ContainerRules::default(),
+        #[cfg(feature = "people")]
+        render_brokers: None,
+        http_address: None,
+        metrics_address: None,
+    }
+}
