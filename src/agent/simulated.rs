@@ -1,22 +1,17 @@
 //! What the simulation runs of an agent: all tasks but discovery, the validation of Configurations, and the sockets of the
-//! plugins. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
+//! plugins: their lists are handed over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
 use super::{
     Agent, KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings,
     cdi_files::CdiFiles,
     instances,
     kubelet_records::Records,
-    plugins::Allocator,
+    plugins::{self, Allocator, Start},
     slots,
-    values::{KubeletSocket, ValidatedConfigurations},
+    values::{KubeletSocket, Slot, ValidatedConfigurations},
 };
 use crate::{
     discovery::session::Discoveries,
-    model::{
-        names::ObjectKey,
-        resource_name::ResourceName,
-        slot::SlotId,
-        slot_table::{Resource, SlotTable, Touched},
-    },
+    model::{names::ObjectKey, resource_name::ResourceName, slot::SlotId, slot_table::Resource},
     store::Store,
 };
 use futures::future::BoxFuture;
@@ -32,17 +27,21 @@ use tonic::Status;
 
 pub(crate) type Task = BoxFuture<'static, anyhow::Result<()>>;
 
+/// The list of a resource; `None` if its plugin has ended.
+pub(crate) type List = (ResourceName, Option<Arc<[Slot]>>);
+
 pub(crate) struct Simulated {
     agent: Agent,
     allocator: Allocator,
 }
 
 impl Simulated {
-    /// Returns an agent and its tasks. `records` are those of its node's kubelet.
+    /// Returns an agent and its tasks. `records` are those of its node's kubelet, which gets `lists`.
     pub(crate) fn new(
         node: &str,
         store: Arc<dyn Store>,
         records: Arc<dyn Records>,
+        lists: mpsc::UnboundedSender<List>,
         stop: &CancellationToken,
     ) -> (Self, Vec<Task>) {
         let mut agent = Agent::new(settings(node), store.clone());
@@ -59,7 +58,14 @@ impl Simulated {
             requests.clone(),
             stop.clone(),
         );
+        let runs = move |start, stop| -> BoxFuture<'static, ()> {
+            Box::pin(hand_over(start, lists.clone(), stop))
+        };
+        let inputs = agent.plugins(CdiFiles::new(None));
+        let published = agent.published.clone();
+        let plugins = plugins::keep(inputs.clone(), published, Box::new(runs), stop.clone());
         let tasks: Vec<Task> = vec![
+            Box::pin(plugins),
             Box::pin(async move { running.run(until).await }),
             Box::pin(instances::run(agent.instances(), stop.clone())),
             Box::pin(slots::run(agent.slots(), requested, stop.clone())),
@@ -71,7 +77,7 @@ impl Simulated {
                 stop.clone(),
             )),
         ];
-        let allocator = Allocator::new(agent.plugins(CdiFiles::new(None)), requests);
+        let allocator = Allocator::new(inputs, requests);
         (Self { agent, allocator }, tasks)
     }
 
@@ -105,11 +111,6 @@ impl Simulated {
         &self.agent.published.registered
     }
 
-    /// Returns the resource whose list is to be sent once more.
-    pub(crate) fn resend(&self) -> watch::Receiver<Option<ResourceName>> {
-        self.agent.records.resend.subscribe()
-    }
-
     /// Says that there is another kubelet.
     pub(crate) fn see_kubelet(&self, number: u64) {
         let socket = KubeletSocket {
@@ -117,18 +118,6 @@ impl Simulated {
             inode: number,
         };
         self.agent.kubelet.send_replace(Some(socket));
-    }
-
-    pub(crate) fn slots(&self) -> watch::Receiver<SlotTable> {
-        self.agent.table.subscribe()
-    }
-
-    pub(crate) fn observe(&self, observe: impl FnOnce(&mut SlotTable)) {
-        self.agent.table.observe(observe);
-    }
-
-    pub(crate) fn take_touched(&self) -> Touched {
-        self.agent.table.take_touched()
     }
 
     /// Returns the slots that this agent finds with a holder besides its own container.
@@ -142,6 +131,17 @@ impl Simulated {
             .map(|twice| twice.slot)
             .collect()
     }
+}
+
+/// Runs a plugin: hands over its list at each change.
+async fn hand_over(start: Start, lists: mpsc::UnboundedSender<List>, stop: CancellationToken) {
+    let (name, mut slots) = (start.offered.full_name, start.slots);
+    slots.mark_changed();
+    while let Some(Ok(())) = stop.run_until_cancelled(slots.changed()).await {
+        let list = slots.borrow_and_update().clone();
+        lists.send((name.clone(), Some(list))).ok();
+    }
+    lists.send((name, None)).ok();
 }
 
 fn settings(node: &str) -> Settings {

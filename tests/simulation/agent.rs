@@ -1,8 +1,7 @@
-//! Runs an agent: its real store, reports, slots and looks at the kubelet's records, and its real answers to the kubelet
-//! (`agent::simulated`). Written again is the loop of `agent::plugins`, which lists the slots: the real one needs sockets.
+//! Runs an agent: all of it (`agent::simulated`) but discovery (the devices of `devices.rs` come as whole sets), the validation of
+//! Configurations, the sockets of the plugins, and capacity entries.
 //!
-//! A run ends with its process; only the mirror on the node's disk and the kubelet's state remain. It does not model discovery
-//! handlers (the devices of `devices.rs` come as whole sets) and capacity entries.
+//! A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
 use super::{
     World,
     devices::CONFIGURATIONS,
@@ -13,35 +12,27 @@ use super::{
 };
 use crate::{
     agent::{
-        device_state::observed_slots,
-        node_only::plan::NodeOnly,
-        plugins::plan as plugins,
-        simulated::Simulated,
-        values::{Offered, Slot},
+        simulated::{List, Simulated},
+        values::Slot,
     },
-    api::{instance::Instance, names},
+    api::names,
     discovery::session::{Discoveries, DiscoveryState},
     model::{
-        container_edits::SLOT_VARIABLE,
-        device::DeviceSet,
-        instance_name::{InstanceKey, InstanceName},
-        plugin_name::PluginName,
-        resource_name::ResourceName,
-        slot::SlotId,
-        slot_table::{Resource, Touched},
+        container_edits::SLOT_VARIABLE, device::DeviceSet, resource_name::ResourceName,
+        slot::SlotId, slot_table::Resource,
     },
     store::{
-        Instances, Store,
+        Store as _,
         kubernetes::{KubernetesStore, Settings},
     },
 };
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -53,8 +44,6 @@ pub(super) struct Agent {
     pub(super) process: Process,
     store: Arc<KubernetesStore>,
     pub(super) inner: Simulated,
-    /// The last list of each resource that the kubelet got.
-    listed: RefCell<BTreeMap<ResourceName, Vec<Slot>>>,
 }
 
 impl Agent {
@@ -71,14 +60,14 @@ impl Agent {
         let store = Arc::new(KubernetesStore::new(client, settings).unwrap());
         let records = Arc::new(OfNode::new(world, at, process));
         let stop = CancellationToken::new();
-        let (inner, tasks) = Simulated::new(&node.name, store.clone(), records, &stop);
+        let (sent, lists) = mpsc::unbounded_channel();
+        let (inner, tasks) = Simulated::new(&node.name, store.clone(), records, sent, &stop);
         let agent = Rc::new(Self {
             world: world.clone(),
             at,
             process,
             store,
             inner,
-            listed: RefCell::default(),
         });
         for task in tasks {
             let agent = agent.clone();
@@ -92,7 +81,7 @@ impl Agent {
         }
         machine.spawn(process, agent.clone().validate());
         machine.spawn(process, agent.clone().discover());
-        machine.spawn(process, agent.clone().keep_plugins());
+        machine.spawn(process, agent.clone().carry(lists));
         agent
     }
 
@@ -102,10 +91,6 @@ impl Agent {
 
     pub(super) fn node(&self) -> &Node {
         &self.world.nodes[self.at]
-    }
-
-    fn instances(&self) -> Arc<Instances> {
-        self.store.instances().borrow().clone()
     }
 
     /// Accepts the Configurations, once the store has them.
@@ -178,138 +163,34 @@ impl Agent {
         answer.map_err(|status| status.message().to_owned())
     }
 
-    fn gone(&self) -> BTreeSet<InstanceName> {
-        let slots = self.inner.slots();
-        let slots = slots.borrow();
-        let has_slots = |key: &InstanceKey| slots.has_slots(key);
-        plugins::gone(
-            &self.instances(),
-            &self.inner.discoveries().borrow(),
-            has_slots,
-        )
-    }
-
-    /// Runs the loop of `agent::plugins`. The list of each resource goes to the kubelet in order, and complete at each
-    /// registration.
-    async fn keep_plugins(self: Rc<Self>) {
-        let mut published = self.store.instances();
-        let mut discoveries = self.inner.discoveries().subscribe();
-        let mut validated = self.inner.validated().subscribe();
-        let mut slots = self.inner.slots();
+    /// Takes the lists of the plugins to the kubelet, in order, and all of them to a kubelet that is new.
+    async fn carry(self: Rc<Self>, mut lists: mpsc::UnboundedReceiver<List>) {
         let mut kubelet = self.node().kubelet_socket.subscribe();
-        let mut resend = self.inner.resend();
-        let mut observed: Arc<Instances> = Arc::default();
-        let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        kubelet.mark_changed();
+        let mut listed: BTreeMap<ResourceName, Arc<[Slot]>> = BTreeMap::new();
         loop {
-            let is_new = published.has_changed().unwrap_or(false)
-                || validated.has_changed().unwrap_or(false)
-                || slots.borrow().has_unobserved();
-            if is_new {
-                published.mark_unchanged();
-                validated.mark_unchanged();
-                self.observe(&mut observed);
-                desired = self.desired();
-            }
-            slots.mark_unchanged();
-            discoveries.mark_unchanged();
-            let mut stale = self.inner.take_touched();
-            let before = std::mem::replace(&mut gone, self.gone());
-            stale.add(gone.symmetric_difference(&before), &slots.borrow());
-            if kubelet.has_changed().unwrap_or(false) {
-                self.inner.see_kubelet(*kubelet.borrow_and_update());
-                self.listed.borrow_mut().clear();
-            }
-            self.list(&desired, &gone, &stale);
             tokio::select! {
                 biased;
-                _ = resend.changed() => {
-                    self.resend(resend.borrow_and_update().as_ref());
-                    continue;
-                }
-                _ = published.changed() => published.mark_changed(),
-                _ = discoveries.changed() => {}
-                _ = slots.changed() => {}
-                _ = validated.changed() => validated.mark_changed(),
                 _ = kubelet.changed() => {
-                    kubelet.mark_changed();
+                    self.inner.see_kubelet(*kubelet.borrow_and_update());
                     self.machine().sleep(self.machine().between(10, 1_500)).await;
+                    let all = listed.clone().into_iter().collect();
+                    self.node().send_slots(&self.world, all, None);
                 }
+                Some((resource, list)) = lists.recv() => match list {
+                    Some(list) => {
+                        listed.insert(resource.clone(), list.clone());
+                        self.node().send_slots(&self.world, vec![(resource, list)], None);
+                    }
+                    None => {
+                        listed.remove(&resource);
+                        self.node().send_slots(&self.world, vec![], Some(resource));
+                    }
+                },
             }
-            self.machine().sleep(5).await;
+            let registered = listed.keys().cloned().collect();
+            self.inner.registered().send_replace(registered);
         }
-    }
-
-    /// Sends the last list again.
-    fn resend(&self, resource: Option<&ResourceName>) {
-        let list = resource.and_then(|resource| {
-            let list = self.listed.borrow().get(resource).cloned();
-            Some((resource.clone(), list?))
-        });
-        let lists = list.into_iter().collect();
-        self.node().send_slots(&self.world, lists, vec![]);
-    }
-
-    fn desired(&self) -> BTreeMap<PluginName, Offered> {
-        let validated = self.inner.validated().borrow().clone();
-        let node = &self.node().name;
-        plugins::desired(&self.instances(), &NodeOnly::new(), node, &validated.names)
-    }
-
-    /// Sends the kubelet the lists that have changed.
-    fn list(
-        &self,
-        desired: &BTreeMap<PluginName, Offered>,
-        gone: &BTreeSet<InstanceName>,
-        stale: &Touched,
-    ) {
-        let slots = self.inner.slots();
-        let (slots, mut listed) = (slots.borrow(), self.listed.borrow_mut());
-        let names: BTreeSet<&ResourceName> =
-            desired.values().map(|offered| &offered.full_name).collect();
-        let ended = listed.keys().filter(|name| !names.contains(name));
-        let ended: Vec<ResourceName> = ended.cloned().collect();
-        listed.retain(|name, _| names.contains(name));
-        let mut changed = vec![];
-        for offered in desired.values() {
-            let before = listed.get(&offered.full_name);
-            if before.is_some() && !stale.contains(&offered.resource) {
-                continue;
-            }
-            let list = plugins::listed(&offered.resource, &slots, gone);
-            if before != Some(&list) {
-                changed.push((offered.full_name.clone(), list.clone()));
-                listed.insert(offered.full_name.clone(), list);
-            }
-        }
-        let registered = listed.keys().cloned().collect();
-        self.inner.registered().send_replace(registered);
-        if !changed.is_empty() || !ended.is_empty() {
-            self.node().send_slots(&self.world, changed, ended);
-        }
-    }
-
-    fn observe(&self, observed: &mut Arc<Instances>) {
-        let validated = self.inner.validated().borrow().clone();
-        self.inner.observe(|slots| {
-            let now = self.instances();
-            let before = std::mem::replace(observed, now.clone());
-            let unobserved = slots.take_unobserved();
-            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
-                let before = before.get(key).filter(|_| !unobserved.contains(key));
-                before.is_some_and(|before| Arc::ptr_eq(before, instance))
-            };
-            let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
-            let gone = before.keys().filter(|key| !now.contains_key(*key));
-            slots.observe_changes(
-                changed.map(|(key, instance)| {
-                    let mut observed = observed_slots(key, instance, &self.node().name);
-                    let of = instance.spec.configuration_key(&key.namespace);
-                    observed.precedence.is_stray = !validated.accepted.contains_key(&of);
-                    observed
-                }),
-                gone.cloned(),
-            );
-        });
     }
 }
 

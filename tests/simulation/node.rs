@@ -179,8 +179,8 @@ impl Node {
     pub(super) fn send_slots(
         &self,
         world: &Rc<World>,
-        lists: Vec<(ResourceName, Vec<Slot>)>,
-        ended: Vec<ResourceName>,
+        lists: Vec<(ResourceName, Arc<[Slot]>)>,
+        ended: Option<ResourceName>,
     ) {
         let machine = &world.machine;
         let at = (machine.now() + machine.between(1, 60)).max(self.last_list.get());
