@@ -174,8 +174,10 @@ impl Agent {
                 _ = kubelet.changed() => {
                     self.inner.see_kubelet(*kubelet.borrow_and_update());
                     self.machine().sleep(self.machine().between(10, 1_500)).await;
-                    let all = listed.clone().into_iter().collect();
-                    self.node().send_slots(&self.world, all, None);
+                    let all: Vec<_> = listed.clone().into_iter().collect();
+                    if !all.is_empty() {
+                        self.node().send_slots(&self.world, all, None);
+                    }
                 }
                 Some((resource, list)) = lists.recv() => match list {
                     Some(list) => {

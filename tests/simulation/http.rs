@@ -18,7 +18,7 @@ use axum::http::{Request, Response};
 use futures::TryStreamExt as _;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
-use kube::client::Body;
+use kube::{api::Preconditions, client::Body};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io};
@@ -215,16 +215,17 @@ impl Asked {
             ("DELETE", resource) => {
                 let wanted = &self.body["preconditions"];
                 let uid = wanted["uid"].as_str();
+                let version = wanted["resourceVersion"].as_str();
                 match resource {
                     "instances" => {
-                        let preconditions = serde_json::from_value(wanted.clone()).unwrap();
+                        let preconditions = Preconditions {
+                            uid: uid.map(str::to_owned),
+                            resource_version: version.map(str::to_owned),
+                        };
                         server.delete(name, &preconditions)?;
                     }
                     "nodedevices" => server.delete_node_devices(name, uid)?,
-                    "pods" => {
-                        let of = (uid.unwrap(), wanted["resourceVersion"].as_str());
-                        server.delete_pod(name, of)?;
-                    }
+                    "pods" => server.delete_pod(name, (uid.unwrap(), version))?,
                     other => panic!("nothing deletes {other}"),
                 }
                 json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" })

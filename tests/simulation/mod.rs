@@ -221,16 +221,24 @@ fn configuration(name: &str, capacity: u64, has_brokers: bool) -> Arc<Configurat
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-/// Runs a seed. Returns the broken promise, and the history if `keeps_history`.
-fn run(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_time().start_paused(true).build();
+/// What became of a seed.
+struct Run {
+    /// The broken promise.
+    broken: Option<String>,
+    /// The history, if it was kept.
+    history: String,
+}
+
+/// Runs a seed.
+fn run(seed: u64, keeps_history: bool) -> Run {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build();
     // The model's tasks are one of tokio's, which would give them a budget together.
     let history = unconstrained(history(seed, keeps_history));
     runtime.unwrap().block_on(history)
 }
 
-async fn history(seed: u64, keeps_history: bool) -> Result<(), (String, String)> {
+async fn history(seed: u64, keeps_history: bool) -> Run {
     let world = World::new(seed, keeps_history);
     let machine = &world.machine;
     let is_over = || world.history.is_broken();
@@ -252,8 +260,10 @@ async fn history(seed: u64, keeps_history: bool) -> Result<(), (String, String)>
     faults::touch(&world);
     rest(&world, SOON).await;
     world.end();
-    let broken = world.history.broken();
-    broken.map_or(Ok(()), |broken| Err((broken, world.history.text())))
+    Run {
+        broken: world.history.broken(),
+        history: world.history.text(),
+    }
 }
 
 /// Runs until everything is at rest, which means that two checks in a row find nothing wrong.

@@ -120,15 +120,15 @@ pub(super) enum Event<T> {
     Listed(Arc<T>),
     Complete,
     Applied(Arc<T>),
-    /// The object is gone or is no longer selected, since this version.
-    Deleted(Arc<T>, u64),
+    /// The object is gone or is no longer selected.
+    Deleted(Arc<T>),
 }
 
 fn event<T>(entry: &Entry<T>, selects: &impl Fn(&T) -> bool) -> Option<Event<T>> {
     let is_selected = |object: &Option<Arc<T>>| object.as_ref().is_some_and(|o| selects(o));
     match (is_selected(&entry.before), is_selected(&entry.after)) {
         (_, true) => entry.after.clone().map(Event::Applied),
-        (true, false) => (entry.before.clone()).map(|gone| Event::Deleted(gone, entry.version)),
+        (true, false) => entry.before.clone().map(Event::Deleted),
         (false, false) => None,
     }
 }

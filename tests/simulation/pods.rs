@@ -62,7 +62,7 @@ pub(super) async fn follow_pods(world: Rc<World>, at: usize) {
             match event {
                 Event::Init => pods.clear(),
                 Event::Listed(pod) | Event::Applied(pod) => drop(pods.insert(pod.uid, pod)),
-                Event::Deleted(pod, _) => drop(pods.remove(&pod.uid)),
+                Event::Deleted(pod) => drop(pods.remove(&pod.uid)),
                 Event::Complete => is_whole = true,
             }
         }
