@@ -54,8 +54,8 @@ const BETWEEN_STATS: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) inode: u64,
-    modified: (i64, i64),
-    size: u64,
+    pub(crate) modified: (i64, i64),
+    pub(crate) size: u64,
 }
 
 /// The two records as they are: of a kubelet, or of a simulated one.
