@@ -152,3 +152,16 @@ pub(super) fn collect(world: &Rc<World>) {
         })
     });
 }
+
+/// Returns whether more than half of the nodes have not been ready for at least so long. Those that an operator has marked do
+/// not count.
+pub(super) fn is_outage(world: &World, for_millis: u64) -> bool {
+    let now = world.machine.now();
+    let counted = world.nodes.iter().filter_map(|node| {
+        let state = world.node_state(&node.name)?;
+        let is_absent = !state.is_ready && now - node.not_ready_since.get() >= for_millis;
+        (state.is_ready || !state.is_out_of_service).then_some(is_absent)
+    });
+    let counted: Vec<bool> = counted.collect();
+    counted.iter().filter(|is_absent| **is_absent).count() * 2 > counted.len()
+}

@@ -24,6 +24,7 @@ const STEPS: &[(u64, Step)] = &[
     (11, device_comes),
     (3, device_moves),
     (6, cut_link),
+    (1, cut_links),
     (7, restart_agent),
     (8, lose_agent_with_a_claim),
     (5, restart_kubelet),
@@ -217,7 +218,18 @@ fn device_moves(world: &Rc<World>) {
 }
 
 fn cut_link(world: &Rc<World>) {
-    let at = some_node(world);
+    cut(world, some_node(world));
+}
+
+/// Cuts off all nodes but one.
+fn cut_links(world: &Rc<World>) {
+    let stays = some_node(world);
+    (0..world.nodes.len())
+        .filter(|at| *at != stays)
+        .for_each(|at| cut(world, at));
+}
+
+fn cut(world: &Rc<World>, at: usize) {
     let node = &world.nodes[at];
     if node.is_linked() {
         world.note(|| format!("FAULT: {} is cut off", node.name));

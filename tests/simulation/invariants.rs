@@ -3,7 +3,7 @@
 //! At every step:
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
 //!   longer than the release time were given away, while its containers ran on or waited to start.
-//! - The controller frees a slot only of a node that is lost by the rules.
+//! - The controller frees a slot only of a node that is lost by the rules, and none by time while most nodes are lost.
 //! - A controller does not write to one object again and again.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
@@ -13,7 +13,7 @@
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
-use super::{World, brokers, devices::Thing};
+use super::{World, brokers, control_plane, devices::Thing};
 use crate::{
     api::{
         condition::Condition,
@@ -140,7 +140,7 @@ pub(super) fn follow(world: &Rc<World>) {
         let later = world.clone();
         let machine = &world.machine;
         machine.after(machine.between(50, 2_000), move || {
-            super::control_plane::collect(&later)
+            control_plane::collect(&later)
         });
     }
 }
@@ -206,7 +206,8 @@ fn is_lost(world: &World, name: &str) -> bool {
         }
         Some(state) => {
             let since = world.node(name).not_ready_since.get();
-            !state.is_ready && (state.is_out_of_service || is_over(since))
+            let by_time = is_over(since) && !control_plane::is_outage(world, ON_ITS_WAY);
+            !state.is_ready && (state.is_out_of_service || by_time)
         }
     }
 }
