@@ -288,7 +288,9 @@ impl Asked {
                 biased;
                 () = parts.closed() => return,
                 () = network.disconnected() => {}
-                _ = length.wait_for(|length| *length > position) => network.hop().await,
+                () = async { length.wait_for(|length| *length > position).await.map(drop).unwrap() } => {
+                    network.hop().await;
+                }
                 () = &mut end => {
                     let last = bookmark(&world.server.borrow(), &json!({}));
                     parts.send(Ok(last.into())).ok();
