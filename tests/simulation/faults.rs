@@ -503,7 +503,7 @@ pub(super) fn mend(world: &Rc<World>) {
 /// Changes one device in a world at rest.
 pub(super) fn touch(world: &Rc<World>) {
     match world.machine.between(0, 2) {
-        0 => device_goes(world),
+        0 => world.change_device(some_device(world), |thing| thing.seen_by.clear()),
         1 => device_comes(world),
         _ => delete_pod(world),
     }
