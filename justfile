@@ -58,11 +58,11 @@ properties cases="2000" seed="":
     echo "just properties $PROPTEST_CASES $PROPTEST_RNG_SEED"
     cargo test --locked {{ optimised }} --lib -- --skip simulation
 
-# A simulated cluster through N histories of faults: `just simulate --seeds 100000`, `just simulate --first 17 --seeds 1`
+# A simulated cluster through N histories of faults: `just simulate --seeds 10000`, `just simulate --first 17 --seeds 1`
 simulate *options:
     #!/usr/bin/env bash
     set -euo pipefail
-    first=0 seeds=10000 goes_on=0
+    first=0 seeds=1000 goes_on=0
     set -- {{ options }}
     while [ $# -gt 0 ]; do
       case $1 in
@@ -74,7 +74,7 @@ simulate *options:
     done
     export SIMULATION_FIRST=$first SIMULATION_SEEDS=$seeds SIMULATION_GOES_ON=$goes_on
     options=()
-    if [ "$seeds" -ge 5000 ]; then options=({{ optimised }}); fi
+    if [ "$seeds" -ge 500 ]; then options=({{ optimised }}); fi
     cargo test --locked "${options[@]}" --lib simulation -- --ignored --nocapture
 
 # The documentation of all crates, for those who work on it, without a broken link

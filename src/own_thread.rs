@@ -7,7 +7,7 @@ use std::{
 };
 use tokio::{
     runtime::{Builder, Handle},
-    task::JoinSet,
+    task::{JoinError, JoinSet, spawn_blocking},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,17 @@ use tracing::dispatcher::{self, Dispatch};
 
 /// The time after which a thread that works on one task counts as stuck. No work takes a tenth of it.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Does work that takes long on a thread for such work. Tests do it where they are, so that a simulation takes the same course
+/// each time.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    if cfg!(test) {
+        return Ok(work());
+    }
+    spawn_blocking(work).await
+}
 
 /// A running thread. Dropping it cancels the tasks that are left on the thread, and waits until it has ended.
 pub struct OwnThread {

@@ -13,12 +13,13 @@ use crate::{
     backoff::Backoff,
     discovery::session::Discoveries,
     model::slot_table::Use,
+    own_thread::aside,
     store::{Configurations, Instances, Reports, Store},
     telemetry::metrics,
 };
 use plan::{Absences, Arrivals, Plan, World, plan};
 use std::{mem, sync::Arc, time::Duration};
-use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -79,6 +80,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
         metrics().set_instances(&tally::instances(&store.instances().borrow(), &node));
         let wait = planned.wake_in.into_iter().chain(report).min();
         tokio::select! {
+            biased;
             () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
@@ -130,7 +132,7 @@ impl PlanState {
     async fn plan(&mut self, seen: Seen) -> anyhow::Result<Plan> {
         let (settings, uptime) = (self.settings.clone(), self.clock.uptime());
         let (absences, arrivals) = (mem::take(&mut self.absences), mem::take(&mut self.arrivals));
-        let planned = spawn_blocking(move || {
+        let planned = aside(move || {
             plan(&World {
                 node: &settings.node_name,
                 max_instances: settings.max_instances,

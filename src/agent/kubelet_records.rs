@@ -21,6 +21,7 @@ use crate::{
     },
     telemetry::metrics,
 };
+use futures::future::BoxFuture;
 use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
 pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Unreadable};
@@ -50,16 +51,49 @@ const CONFIRMED_FOR: u32 = 1;
 const BETWEEN_STATS: Duration = Duration::from_millis(20);
 
 /// Distinguishes one version of the file from the next: each is a file of its own, renamed into place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    inode: u64,
-    modified: (i64, i64),
-    size: u64,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) inode: u64,
+    pub(crate) modified: (i64, i64),
+    pub(crate) size: u64,
+}
+
+/// The two records as they are: of a kubelet, or of a simulated one.
+pub(crate) trait Records: Send + Sync {
+    fn list(&self) -> BoxFuture<'_, anyhow::Result<PodList>>;
+
+    fn checkpoint(&self) -> BoxFuture<'_, Checkpoint>;
+
+    /// Returns which checkpoint there is, if there is one.
+    fn version(&self) -> Option<Version>;
+}
+
+/// The records of this node's kubelet.
+pub(super) struct OfKubelet(pub(super) Arc<Settings>);
+
+impl Records for OfKubelet {
+    fn list(&self) -> BoxFuture<'_, anyhow::Result<PodList>> {
+        Box::pin(pod_resources::pod_list(&self.0))
+    }
+
+    fn checkpoint(&self) -> BoxFuture<'_, Checkpoint> {
+        Box::pin(read_checkpoint(&self.0))
+    }
+
+    fn version(&self) -> Option<Version> {
+        let metadata = fs::metadata(path(&self.0)).ok()?;
+        Some(Version {
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            size: metadata.len(),
+        })
+    }
 }
 
 /// Reads both records.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct RecordsReader {
+    pub(super) source: Arc<dyn Records>,
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
@@ -112,8 +146,8 @@ impl RecordsReader {
     /// Reads both records as they are, trusted or not.
     pub(super) async fn read(&self) -> anyhow::Result<KubeletRecords> {
         // The list first. What the kubelet allocates after that is in the file as well.
-        let list = pod_resources::pod_list(&self.settings).await?;
-        let checkpoint = read_checkpoint(&self.settings).await;
+        let list = self.source.list().await?;
+        let checkpoint = self.source.checkpoint().await;
         Ok(KubeletRecords { list, checkpoint })
     }
 
@@ -121,7 +155,7 @@ impl RecordsReader {
     pub(super) async fn kept_uses(&self) -> Option<Vec<Use>> {
         let records = KubeletRecords {
             list: PodList::default(),
-            checkpoint: read_checkpoint(&self.settings).await,
+            checkpoint: self.source.checkpoint().await,
         };
         records.kept_uses()
     }
@@ -148,7 +182,7 @@ impl RecordsReader {
         let mut is_fresh = true;
         if !doubts.is_empty() && !is_confirmed && records.checkpoint != Checkpoint::Missing {
             is_fresh = self.is_written_anew().await;
-            records.checkpoint = read_checkpoint(&self.settings).await;
+            records.checkpoint = self.source.checkpoint().await;
             *confirmed = is_fresh.then(|| Confirmed::by(&records, held, begun, confirmed.as_ref()));
         }
         if let Checkpoint::Read { is_fresh: so, .. } = &mut records.checkpoint {
@@ -159,14 +193,13 @@ impl RecordsReader {
 
     /// Makes the kubelet write its checkpoint. Returns whether it did.
     async fn is_written_anew(&self) -> bool {
-        let path = path(&self.settings);
-        let before = version(&path);
+        let before = self.source.version();
         let Some(resource) = plan::resent(&self.registered.borrow()).cloned() else {
             return false;
         };
         self.resend.send_replace(Some(resource));
         let written = async {
-            while version(&path) == before {
+            while self.source.version() == before {
                 sleep(BETWEEN_STATS).await;
             }
         };
@@ -184,15 +217,6 @@ struct Begin<'a> {
 
 fn path(settings: &Settings) -> PathBuf {
     settings.plugin_folder.join(FILE)
-}
-
-fn version(path: &Path) -> Option<Version> {
-    let metadata = fs::metadata(path).ok()?;
-    Some(Version {
-        inode: metadata.ino(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        size: metadata.len(),
-    })
 }
 
 async fn read_checkpoint(settings: &Settings) -> Checkpoint {

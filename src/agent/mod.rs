@@ -30,6 +30,8 @@ pub(crate) mod pod_resources;
 mod property_sources;
 mod readiness;
 mod settings;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod slots;
 mod startup;
 mod tally;

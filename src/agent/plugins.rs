@@ -38,24 +38,22 @@ use crate::{
     store::Instances,
     telemetry::metrics,
 };
-use allocate::Allocator;
+pub(super) use allocate::Allocator;
 pub(super) use decisions::Decisions;
 use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::LeftOver;
-use list_turns::ListTurns;
 use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
-use registrar::Registrar;
+pub(super) use runner::{Runs, Start};
 use running::{Running, make_way};
-use server::Accepted;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::JoinMap};
@@ -72,10 +70,26 @@ pub(super) async fn run(
     let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let (server, accepted) = server::channel();
     let (turns, lists) = list_turns::turns(&inputs, &published);
+    let runs = runner::runs(&inputs, &published, server, turns);
+    let plugins = keep(inputs, published, runs, shutdown.clone());
+    tokio::try_join!(
+        server::run(allocator, accepted),
+        // A connection that the kubelet still has could ask for turns.
+        async { Ok(shutdown.run_until_cancelled(lists).await) },
+        plugins
+    )?;
+    Ok(())
+}
+
+/// Starts and stops the plugins and updates their lists. `runs` runs a plugin.
+pub(super) async fn keep(
+    inputs: Inputs,
+    published: Published,
+    runs: Runs,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let plugins = Plugins {
-        server,
-        turns,
-        registrar: Arc::new(Registrar::new(&inputs.settings.plugin_folder)),
+        runs,
         tasks: JoinMap::new(),
         running: BTreeMap::new(),
         observed: Arc::default(),
@@ -85,26 +99,17 @@ pub(super) async fn run(
         is_gone_stale: true,
         is_node_only_stale: true,
         is_plan_due: true,
-        shutdown: shutdown.clone(),
+        shutdown,
         inputs,
         published,
     };
-    tokio::try_join!(
-        server::run(allocator, accepted),
-        // A connection that the kubelet still has could ask for turns.
-        async { Ok(shutdown.run_until_cancelled(lists).await) },
-        plugins.run()
-    )?;
-    Ok(())
+    plugins.run().await
 }
 
 struct Plugins {
     inputs: Inputs,
     published: Published,
-    registrar: Arc<Registrar>,
-    /// Takes the connections of all plugins.
-    server: mpsc::Sender<Accepted>,
-    turns: ListTurns,
+    runs: Runs,
     tasks: JoinMap<PluginName, ()>,
     running: BTreeMap<PluginName, Running>,
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
@@ -137,6 +142,7 @@ impl Plugins {
         loop {
             let due = pace.due();
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => break,
                 // The plugins that run stay as they are, with their last lists.
                 () = decisions.over() => { shutdown.cancelled().await; break }
@@ -319,20 +325,14 @@ impl Plugins {
             rebind: rebind.clone(),
             slots: slots.clone(),
         };
-        let plugin = runner::Plugin {
-            inputs: self.inputs.clone(),
-            published: self.published.clone(),
-            registrar: self.registrar.clone(),
-            server: self.server.clone(),
-            turns: self.turns.clone(),
+        let start = Start {
             namespace,
             rebind: rebind.subscribe(),
-            last_second: 0,
             slots: slots.subscribe(),
             socket,
             offered,
         };
-        self.tasks.spawn(name.clone(), plugin.run(stop));
+        self.tasks.spawn(name.clone(), (self.runs)(start, stop));
         self.running.insert(name, running);
     }
 

@@ -88,6 +88,7 @@ pub(super) async fn run(
     loop {
         let is_idle = claiming.is_idle();
         tokio::select! {
+            biased;
             // A claim that has begun is completed.
             () = shutdown.cancelled(), if is_idle => return Ok(()),
             late = claiming.answered(), if !is_idle => beside.extend(late),

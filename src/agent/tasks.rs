@@ -8,7 +8,7 @@ use super::{
     capacity,
     cdi_files::{self, CdiFiles},
     configurations, instances, known_devices, kubelet_folder,
-    kubelet_records::RecordsReader,
+    kubelet_records::{OfKubelet, RecordsReader},
     node_labels,
     node_only::{self, plan::NodeOnly},
     place::PlaceState,
@@ -37,26 +37,26 @@ use tokio::{
 
 /// The channels between the tasks, and what all tasks share.
 pub(super) struct Agent {
-    settings: Arc<Settings>,
+    pub(super) settings: Arc<Settings>,
     clock: Clock,
     store: Arc<dyn Store>,
     place: PlaceState,
     pub(super) decisions: Decisions,
-    table: SharedTable,
-    records: RecordsReader,
+    pub(super) table: SharedTable,
+    pub(super) records: RecordsReader,
     /// Written by `configurations`.
-    validated: watch::Sender<Arc<ValidatedConfigurations>>,
+    pub(super) validated: watch::Sender<Arc<ValidatedConfigurations>>,
     /// Written by the discovery sessions.
-    discoveries: watch::Sender<Arc<Discoveries>>,
+    pub(super) discoveries: watch::Sender<Arc<Discoveries>>,
     /// The devices that are offered without Instances. Written by `node_only`.
     node_only: watch::Sender<Arc<NodeOnly>>,
     /// The devices that containers use. Written by `reclaim`.
-    uses: watch::Sender<Option<Arc<[Use]>>>,
+    pub(super) uses: watch::Sender<Option<Arc<[Use]>>>,
     /// Written by the kubelet folder's task, like `kubelet`.
     kubelet_folder: watch::Sender<KubeletFolder>,
-    kubelet: watch::Sender<Option<KubeletSocket>>,
+    pub(super) kubelet: watch::Sender<Option<KubeletSocket>>,
     /// Written by `plugins`.
-    published: plugins::Published,
+    pub(super) published: plugins::Published,
     /// The Node of this node. Written by its watch.
     own_node: watch::Sender<cluster::watch::Set<OwnNode>>,
 }
@@ -70,6 +70,7 @@ impl Agent {
         Self {
             table: SharedTable::new(&settings.node_name),
             records: RecordsReader {
+                source: Arc::new(OfKubelet(settings.clone())),
                 settings: settings.clone(),
                 clock,
                 kubelet_folder: kubelet_folder.subscribe(),
@@ -163,7 +164,12 @@ impl Agent {
         tasks.spawn_on(thread, "handlers", |stop| async move {
             handlers.serve(stop).await
         });
-        let inputs = instances::Inputs {
+        let inputs = self.instances();
+        tasks.spawn("instances", |stop| instances::run(inputs, stop));
+    }
+
+    pub(super) fn instances(&self) -> instances::Inputs {
+        instances::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
@@ -171,8 +177,7 @@ impl Agent {
             discoveries: self.discoveries.subscribe(),
             node_only: self.node_only.subscribe(),
             uses: self.uses.subscribe(),
-        };
-        tasks.spawn("instances", |stop| instances::run(inputs, stop));
+        }
     }
 
     pub(super) fn spawn_kubelet_folder(&self, tasks: &mut Supervisor) {
@@ -201,11 +206,7 @@ impl Agent {
     /// Starts the tasks of the slots in `tasks`, and in `plugins` the plugins that ask them.
     pub(super) fn spawn_plugins(&self, tasks: &mut Supervisor, plugins: &mut Supervisor) {
         let (requests, requested) = mpsc::channel(64);
-        let slots = slots::Slots {
-            store: self.store.clone(),
-            clock: self.clock,
-            table: self.table.clone(),
-        };
+        let slots = self.slots();
         tasks.spawn("slots", |stop| slots::run(slots, requested, stop));
         if self.store.is_remote() {
             let (store, table) = (self.store.clone(), self.table.clone());
@@ -215,7 +216,28 @@ impl Agent {
                 slots::usage::run(store, table, node, served, stop)
             });
         }
-        let inputs = slots::reclaim::Inputs {
+        let inputs = self.reclaim();
+        let (releases, uses) = (requests.clone(), self.uses.clone());
+        tasks.spawn("reclaim", |stop| {
+            slots::reclaim::run(inputs, releases, uses, stop)
+        });
+        let inputs = self.plugins(self.spawn_cdi_files(tasks));
+        let published = self.published.clone();
+        plugins.spawn("plugins", |stop| {
+            plugins::run(inputs, requests, published, stop)
+        });
+    }
+
+    pub(super) fn slots(&self) -> slots::Slots {
+        slots::Slots {
+            store: self.store.clone(),
+            clock: self.clock,
+            table: self.table.clone(),
+        }
+    }
+
+    pub(super) fn reclaim(&self) -> slots::reclaim::Inputs {
+        slots::reclaim::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             records: self.records.clone(),
@@ -223,12 +245,11 @@ impl Agent {
             validated: self.validated.subscribe(),
             kubelet: self.kubelet.subscribe(),
             store: self.store.clone(),
-        };
-        let (releases, uses) = (requests.clone(), self.uses.clone());
-        tasks.spawn("reclaim", |stop| {
-            slots::reclaim::run(inputs, releases, uses, stop)
-        });
-        let inputs = plugins::Inputs {
+        }
+    }
+
+    pub(super) fn plugins(&self, cdi_files: CdiFiles) -> plugins::Inputs {
+        plugins::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             store: self.store.clone(),
@@ -240,13 +261,9 @@ impl Agent {
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
             resend: self.records.resend.subscribe(),
-            cdi_files: self.spawn_cdi_files(tasks),
+            cdi_files,
             decisions: self.decisions.clone(),
-        };
-        let published = self.published.clone();
-        plugins.spawn("plugins", |stop| {
-            plugins::run(inputs, requests, published, stop)
-        });
+        }
     }
 
     /// Starts the task that keeps CDI files.

@@ -1,11 +1,31 @@
-//! Times of plans: a clock that does not step, and how long ago something was.
+//! Times of plans: the clock of the wall, one that does not step, and how long ago something was.
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The clock that the times of objects are compared with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WallClock {
+    /// The machine's clock.
+    System,
+    /// The clock of a simulation, which runs with its paused time.
+    #[cfg(test)]
+    Simulated(SteadyClock),
+}
+
+impl WallClock {
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::now(),
+            #[cfg(test)]
+            Self::Simulated(clock) => clock.at(Instant::now()),
+        }
+    }
+}
+
 /// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
 /// for an hour because of it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct SteadyClock {
     began: Instant,
     at: Timestamp,

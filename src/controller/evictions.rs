@@ -18,7 +18,6 @@ use crate::{
     store::key_of,
 };
 use holders::{Holder, Holders, holders};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use plan::{APART, Action, Evicted, Input, Lost, plan};
 use std::time::Duration;
@@ -76,7 +75,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             return Written::new(tried(&action.configuration, what, Err(e)));
         }
     };
-    let found = holders(&action.held, &pods, Timestamp::now());
+    let found = holders(&action.held, &pods, shared.clock.now());
     say_possible(shared, action, &found);
     let mut all = vec![];
     for holder in &found.certain {

@@ -1,5 +1,6 @@
 //! Worlds for tests.
 use super::{
+    clock::WallClock,
     parts::{Cluster, News},
     shared::{Settings, Shared},
     world::{BrokerPod, Meta, NodeState, World},
@@ -11,7 +12,7 @@ use crate::{
         events::{Writer, events},
         watch::Objects,
     },
-    model::{names::Key, typed_names::NodeName},
+    model::{names::Key, typed_names::NodeName, variables::Variables},
     store::{configuration_key, instance_key},
 };
 use axum::http::{Request, Response};
@@ -204,6 +205,21 @@ pub(super) fn off(since: Timestamp) -> NodeState {
     }
 }
 
+/// Returns the settings of a replica.
+pub(crate) fn settings(identity: &str) -> Settings {
+    Settings {
+        identity: identity.to_owned(),
+        namespace: "petiole".to_owned(),
+        watch_namespaces: vec![],
+        resource_prefix: "akri.sh".parse().unwrap(),
+        refused_pods: None,
+        variables: Variables::default(),
+        http_address: None,
+        device_lists: false,
+        device_networks: crate::model::networks::DeviceNetworks::default(),
+    }
+}
+
 /// The values that the controller's tasks share, with an API server that answers by method and path.
 pub(super) struct Fake {
     pub(super) shared: Shared,
@@ -228,18 +244,9 @@ impl Fake {
         let (events, writer) = events(client.clone(), "petiole-controller", "test");
         let shared = Shared {
             client,
+            clock: WallClock::System,
             events,
-            settings: Settings {
-                identity: String::new(),
-                namespace: String::new(),
-                watch_namespaces: vec![],
-                resource_prefix: "akri.sh".parse().unwrap(),
-                refused_pods: None,
-                variables: crate::model::variables::Variables::default(),
-                http_address: None,
-                device_lists: false,
-                device_networks: crate::model::networks::DeviceNetworks::default(),
-            },
+            settings: settings("test"),
             is_leader: watch::channel(true).1,
         };
         Self {

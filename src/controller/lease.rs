@@ -123,7 +123,7 @@ async fn publish(
     let mut seen = Seen::default();
     loop {
         seen.notice(current(shared, &lease.borrow_and_update()), Instant::now());
-        let left = seen.leads_for(identity, Timestamp::now(), Instant::now());
+        let left = seen.leads_for(identity, shared.clock.now(), Instant::now());
         let left = left.filter(|_| !shutdown.is_cancelled());
         is_leader.send_if_modified(|leads| {
             let is_changed = *leads != left.is_some();
@@ -178,7 +178,7 @@ async fn keep(shared: &Shared, mut lease: watch::Receiver<Set<Held>>, shutdown: 
         }
     }
     let leads =
-        current(shared, &lease.borrow()).leads_for(&shared.settings.identity, Timestamp::now());
+        current(shared, &lease.borrow()).leads_for(&shared.settings.identity, shared.clock.now());
     if let Some(manager) = manager.filter(|_| leads.is_some()) {
         match timeout(RELEASE_MAX, manager.release()).await {
             Ok(Ok(())) => info!("the Lease is given back"),
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{events, watch::Objects},
-        controller::Settings,
+        controller::{clock::WallClock, fixtures::settings},
     };
     use http_body_util::Full;
     use hyper::{Method, Request, Response, body::Bytes};
@@ -316,17 +316,8 @@ mod tests {
         Arc::new(Shared {
             events: events::events(client.clone(), "test", "test").0,
             client: client.clone(),
-            settings: Settings {
-                identity: identity.to_owned(),
-                namespace: "petiole".to_owned(),
-                watch_namespaces: vec![],
-                resource_prefix: "akri.sh".parse().unwrap(),
-                refused_pods: None,
-                variables: crate::model::variables::Variables::default(),
-                http_address: None,
-                device_lists: false,
-                device_networks: crate::model::networks::DeviceNetworks::default(),
-            },
+            clock: WallClock::System,
+            settings: settings(identity),
             is_leader: watch::channel(false).1,
         })
     }

@@ -13,34 +13,34 @@
 //! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Each plans by what the stages before it have
 //! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
 //! (`throttle.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
-pub(crate) mod brokers;
+mod brokers;
 pub(crate) mod clock;
 mod definitions;
-pub(crate) mod evictions;
+mod evictions;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-pub(crate) mod index;
+mod index;
 mod lease;
-pub(crate) mod lists;
-pub(crate) mod news;
-pub(crate) mod nodes;
-pub(crate) mod open_turns;
-pub(crate) mod outcome;
-pub(crate) mod parts;
-pub(crate) mod pod_state;
-pub(crate) mod queue;
+mod lists;
+mod news;
+mod nodes;
+mod open_turns;
+mod outcome;
+mod parts;
+mod pod_state;
+mod queue;
 mod run;
-pub(crate) mod services;
+mod services;
 mod settle;
 mod shared;
-pub(crate) mod shown;
-pub(crate) mod status;
+mod shown;
+mod status;
 mod tally;
 mod throttle;
-pub(crate) mod turn;
-pub(crate) mod turns;
+mod turn;
+mod turns;
 mod watches;
 pub(crate) mod world;
 
@@ -51,6 +51,8 @@ use crate::{
     supervisor::Supervisor,
     telemetry::{health::Health, http},
 };
+use axum::Router;
+use clock::WallClock;
 use kube::Client;
 use shared::{NAME, Shared};
 use std::{sync::Arc, time::Duration};
@@ -59,7 +61,7 @@ use tokio_util::sync::CancellationToken;
 use watches::Watches;
 
 /// The time that tasks have to end after a signal: two requests that are not answered. A Pod is given 30 s.
-const GRACE: Duration = Duration::from_secs(25);
+pub(crate) const GRACE: Duration = Duration::from_secs(25);
 
 /// Runs the controller until `shutdown`, or until a task of it fails.
 pub async fn run(
@@ -67,18 +69,16 @@ pub async fn run(
     client: Client,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (events, writer) = events::events(client.clone(), NAME, &settings.identity);
     let is_leader = watch::Sender::new(false);
     let (seen_lease, lease) = watch::channel(None);
-    let (listed, is_listed) = watch::channel(false);
-    let shared = Arc::new(Shared {
-        client: client.clone(),
-        events,
-        settings,
-        is_leader: is_leader.subscribe(),
-    });
     let mut tasks = Supervisor::new(shutdown);
-    tasks.spawn("events", |stop| writer.run(stop));
+    let (clock, leads) = (WallClock::System, is_leader.subscribe());
+    let begun = begin(&mut tasks, settings, client, clock, leads);
+    let Begun {
+        shared,
+        is_listed,
+        lists,
+    } = begun;
     tasks.spawn("lease watch", |stop| {
         let (apis, selection) = lease::watched(&shared);
         watched::run(apis, selection, lease::held, seen_lease, stop)
@@ -87,12 +87,6 @@ pub async fn run(
         lease::run(shared.clone(), lease, is_leader, stop)
     });
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
-    let watches = Watches::spawn(&mut tasks, &client, &shared.settings);
-    let (lists, questions) = lists::serve::routes(client, is_listed.clone());
-    tasks.spawn("loop", |stop| {
-        let shared = shared.clone();
-        async move { run::run(&shared, watches, questions, listed, stop).await }
-    });
     if let Some(prefixes) = shared.settings.refused_pods.clone() {
         tasks.spawn("refused Pods", |stop| {
             evictions::refused::run(shared.clone(), prefixes, stop)
@@ -107,6 +101,45 @@ pub async fn run(
         tasks.spawn("http", |stop| http::serve(address, routes, stop));
     }
     tasks.run(GRACE).await
+}
+
+/// What follows the cluster and acts on it, as it was started.
+pub(crate) struct Begun {
+    shared: Arc<Shared>,
+    is_listed: watch::Receiver<bool>,
+    lists: Router,
+}
+
+/// Starts the watches, the loop and the writer of Events. Who acts is said by `is_leader`: in a process by the Lease, in a
+/// simulation by the simulation.
+pub(crate) fn begin(
+    tasks: &mut Supervisor,
+    settings: Settings,
+    client: Client,
+    clock: WallClock,
+    is_leader: watch::Receiver<bool>,
+) -> Begun {
+    let (events, writer) = events::events(client.clone(), NAME, &settings.identity);
+    let (listed, is_listed) = watch::channel(false);
+    let watches = Watches::spawn(tasks, &client, &settings);
+    let (lists, questions) = lists::serve::routes(client.clone(), is_listed.clone());
+    let shared = Arc::new(Shared {
+        client,
+        clock,
+        events,
+        settings,
+        is_leader,
+    });
+    tasks.spawn("events", |stop| writer.run(stop));
+    tasks.spawn("loop", |stop| {
+        let shared = shared.clone();
+        async move { run::run(&shared, watches, questions, listed, stop).await }
+    });
+    Begun {
+        shared,
+        is_listed,
+        lists,
+    }
 }
 
 /// Returns a line for each thing that this replica waits for. A replica that waits for the Lease is ready.

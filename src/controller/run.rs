@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{publish, supervisor::ChannelClosed};
 use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
-use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use tokio::{
     sync::{mpsc, watch},
@@ -42,7 +41,7 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut is_leader = shared.is_leader.clone();
-    let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now())
+    let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now(shared))
         .allowing(shared.settings.device_networks.clone());
     let mut open = FuturesUnordered::new();
     let mut counts = Counts::new();
@@ -50,8 +49,8 @@ pub(super) async fn run(
         let is_complete = turns.is_listed();
         publish::if_changed(&is_listed, is_complete);
         let leads = is_complete && *is_leader.borrow_and_update();
-        turns.lead(leads, now());
-        let requests = turns.step(now()).into_iter();
+        turns.lead(leads, now(shared));
+        let requests = turns.step(now(shared)).into_iter();
         open.extend(requests.map(|(part, request)| async move {
             let answer = ask(shared, &request).await;
             (part, request, answer)
@@ -81,7 +80,7 @@ pub(super) async fn run(
             counts.outdated();
         }
         for (part, request, answer) in happened.answers {
-            turns.answered(part, &request, answer, now());
+            turns.answered(part, &request, answer, now(shared));
         }
         happened.news.into_iter().for_each(|news| turns.see(news));
         if happened.is_configured {
@@ -93,7 +92,7 @@ pub(super) async fn run(
     }
     // What was sent is answered, and nothing else is begun.
     while let Some((part, request, answer)) = open.next().await {
-        turns.answered(part, &request, answer, now());
+        turns.answered(part, &request, answer, now(shared));
     }
     let notes = turns.take_notes().into_iter();
     notes.for_each(|n| write(shared, n));
@@ -116,6 +115,7 @@ async fn next<F: Future>(
 ) -> anyhow::Result<Happened<F::Output>> {
     let (mut answers, mut news, mut is_configured) = (vec![], vec![], false);
     tokio::select! {
+        biased; // the others are taken below
         Some(answer) = open.next() => answers.push(answer),
         first = watches.others.recv() => news.push(first.ok_or(ChannelClosed)?),
         changed = watches.configurations.changed() => {
@@ -142,9 +142,9 @@ async fn next<F: Future>(
     })
 }
 
-fn now() -> Now {
+fn now(shared: &Shared) -> Now {
     Now {
-        clock: Timestamp::now(),
+        clock: shared.clock.now(),
         instant: Instant::now(),
     }
 }

@@ -1,4 +1,5 @@
 //! The values that all of the controller's tasks use.
+use super::clock::WallClock;
 use crate::{
     api::names,
     cluster::events::Events,
@@ -41,6 +42,7 @@ pub struct Settings {
 /// The values that the controller's tasks share.
 pub(super) struct Shared {
     pub(super) client: Client,
+    pub(super) clock: WallClock,
     pub(super) events: Events,
     pub(super) settings: Settings,
     /// True if this replica holds the Lease.

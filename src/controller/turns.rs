@@ -1,5 +1,5 @@
 //! Decides what the controller does next: which part of the cluster has its turn, and which requests it sends. It sends
-//! nothing itself and has no clock, so that tests and the simulation run it as the loop does (`run.rs`).
+//! nothing itself and has no clock, so that tests run it as the loop does (`run.rs`).
 //!
 //! A turn has six stages: devices, brokers, services, lists, status, evictions. Each is planned with what the stages before it have
 //! written, once all their answers are there. A part whose requests are not answered is not planned, and holds up no other

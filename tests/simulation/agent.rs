@@ -1,112 +1,91 @@
-//! Simulates one run of an agent: its Instances follow its devices, its plugins list its slots, its looks release them.
+//! Runs an agent: all of it (`agent::simulated`) but discovery (the devices of `devices.rs` come as whole sets), the validation of
+//! Configurations, the sockets of the plugins, and capacity entries.
 //!
-//! The decisions are the real ones: `agent::instances::plan`, `agent::plugins::plan`, `SlotTable`. The loops around them
-//! are copies. A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
-//! It does not model discovery handlers (the devices of `devices.rs` come as whole sets) and capacity entries.
+//! A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
 use super::{
     World,
     devices::CONFIGURATIONS,
-    looks,
+    http,
     machine::{Machine, Process},
     node::Node,
-    slots_task::{self, Request},
-    store::Store,
+    records::OfNode,
 };
 use crate::{
     agent::{
-        device_state::observed_slots,
-        instances::plan::{self as instances, Absences},
-        kubelet_records::plan::Entry,
-        node_only::plan::NodeOnly,
-        plugins::plan as plugins,
-        slots::usage,
-        values::{Offered, Slot},
+        simulated::{List, Simulated},
+        values::Slot,
     },
-    api::instance::Instance,
+    api::names,
     discovery::session::{Discoveries, DiscoveryState},
     model::{
-        device::DeviceSet,
-        instance_name::InstanceKey,
-        instance_name::InstanceName,
-        plugin_name::PluginName,
-        resource_name::ResourceName,
-        slot_table::{Resource, SlotTable, Touched, Use},
+        container_edits::SLOT_VARIABLE, device::DeviceSet, resource_name::ResourceName,
+        slot::SlotId, slot_table::Resource,
     },
-    store::{Configurations, Instances, StoreError},
+    store::{
+        Store as _,
+        kubernetes::{KubernetesStore, Settings},
+    },
 };
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 const FOREVER: Duration = Duration::from_secs(1_000_000);
-const GATHER: u64 = 250;
-const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_secs(5);
 
 pub(super) struct Agent {
     pub(super) world: Rc<World>,
     /// The index of its node in the world.
     pub(super) at: usize,
     pub(super) process: Process,
-    started: u64,
-    pub(super) store: Rc<Store>,
-    pub(super) slots: watch::Sender<SlotTable>,
-    pub(super) discoveries: watch::Sender<Arc<Discoveries>>,
-    pub(super) requests: mpsc::UnboundedSender<Request>,
-    /// The connection digest that each container got in this run, by the kubelet's id.
-    pub(super) connection_digest: RefCell<BTreeMap<String, String>>,
-    /// The slots that containers used at the last look.
-    pub(super) uses: watch::Sender<Option<Vec<Use>>>,
-    /// The version of the kubelet's checkpoint that was read last, and its entries.
-    pub(super) checkpoint: RefCell<(u64, Vec<Entry>)>,
-    /// The last list of each resource that the kubelet got.
-    listed: RefCell<BTreeMap<ResourceName, Vec<Slot>>>,
+    store: Arc<KubernetesStore>,
+    pub(super) inner: Simulated,
 }
 
 impl Agent {
     pub(super) fn start(world: &Rc<World>, at: usize) -> Rc<Self> {
-        let (requests, requested) = mpsc::unbounded_channel();
-        let node = &world.nodes[at];
-        let machine = &world.machine;
+        let (node, machine) = (&world.nodes[at], &world.machine);
+        let process = machine.process();
+        let client = http::client(node.client(world, "agent"), names::AGENT_MANAGER);
+        let settings = Settings {
+            node_name: node.name.as_str().into(),
+            namespaces: vec![],
+            state: node.state.path().to_owned(),
+            max_configurations: 100,
+        };
+        let store = Arc::new(KubernetesStore::new(client, settings).unwrap());
+        let records = Arc::new(OfNode::new(world, at, process));
+        let stop = CancellationToken::new();
+        let (sent, lists) = mpsc::unbounded_channel();
+        let (inner, tasks) = Simulated::new(&node.name, store.clone(), records, sent, &stop);
         let agent = Rc::new(Self {
             world: world.clone(),
             at,
-            process: machine.process(),
-            started: machine.now(),
-            store: Rc::new(Store::new(
-                &node.name,
-                node.client(world, "agent"),
-                node.mirror.clone(),
-            )),
-            slots: watch::Sender::new(SlotTable::new(node.name.as_str())),
-            discoveries: watch::Sender::default(),
-            requests,
-            connection_digest: RefCell::default(),
-            uses: watch::Sender::default(),
-            checkpoint: RefCell::default(),
-            listed: RefCell::default(),
+            process,
+            store,
+            inner,
         });
-        let process = agent.process;
-        machine.spawn(process, agent.store.clone().follow_instances());
-        machine.spawn(process, agent.store.clone().begin_without_server());
-        machine.spawn(process, agent.store.clone().keep_mirror());
-        machine.spawn(process, agent.clone().keep_usage());
-        machine.spawn(process, agent.store.clone().follow_own());
-        machine.spawn(process, agent.store.clone().keep_own());
+        for task in tasks {
+            let agent = agent.clone();
+            machine.spawn(process, async move {
+                let ended = task.await;
+                let name = &agent.node().name;
+                agent
+                    .world
+                    .broke(format!("a task of the agent of {name} ended: {ended:?}"));
+            });
+        }
+        machine.spawn(process, agent.clone().validate());
         machine.spawn(process, agent.clone().discover());
-        machine.spawn(process, agent.clone().keep_instances());
-        machine.spawn(process, slots_task::run(agent.clone(), requested));
-        machine.spawn(process, looks::run(agent.clone()));
-        machine.spawn(process, agent.clone().keep_plugins());
+        machine.spawn(process, agent.clone().carry(lists));
         agent
     }
 
-    pub(super) fn machine(&self) -> &Machine {
+    fn machine(&self) -> &Machine {
         &self.world.machine
     }
 
@@ -114,8 +93,14 @@ impl Agent {
         &self.world.nodes[self.at]
     }
 
-    pub(super) fn uptime(&self) -> Duration {
-        Duration::from_millis(self.machine().now() - self.started)
+    /// Accepts the Configurations, once the store has them.
+    async fn validate(self: Rc<Self>) {
+        let mut configurations = self.store.configurations();
+        let known = configurations.wait_for(|known| !known.objects.is_empty());
+        if known.await.is_ok() {
+            let validated = self.world.validated.clone();
+            self.inner.validated().send_replace(validated);
+        }
     }
 
     /// Publishes sets that grow until the first complete one. Each later one follows the devices.
@@ -141,7 +126,7 @@ impl Agent {
                 let configuration = super::api_server::key(configuration).typed();
                 discoveries.insert(configuration, discovery);
             }
-            self.discoveries.send_if_modified(|before| {
+            self.inner.discoveries().send_if_modified(|before| {
                 let is_changed = **before != discoveries;
                 *before = Arc::new(discoveries);
                 is_changed
@@ -157,216 +142,57 @@ impl Agent {
         }
     }
 
-    /// Runs the loop of `agent::instances`.
-    async fn keep_instances(self: Rc<Self>) {
-        let mut discoveries = self.discoveries.subscribe();
-        let mut published = self.store.instances.subscribe();
-        let mut validated = self.store.validated.subscribe();
-        let mut uses = self.uses.subscribe();
-        let mut absences = Absences::new();
-        let mut arrivals = instances::Arrivals::default();
-        loop {
-            let known = validated.borrow_and_update().clone();
-            let is_known = known.is_some();
-            let (known, is_complete) = known.unwrap_or_default();
-            let configurations = Configurations {
-                objects: (self.world.server.borrow().configurations.objects.iter())
-                    .filter(|_| is_known)
-                    .map(|(key, configuration)| (key.clone().typed(), configuration.clone()))
-                    .collect(),
-                is_complete,
-                ..Configurations::default()
-            };
-            let planned = instances::plan(&instances::World {
-                node: &self.node().name.as_str().into(),
-                max_instances: 1000,
-                uptime: self.uptime(),
-                configurations: &configurations,
-                validated: &known,
-                discoveries: &discoveries.borrow_and_update().clone(),
-                instances: &published.borrow_and_update().clone(),
-                node_only: &NodeOnly::new(),
-                uses: uses.borrow_and_update().clone().as_deref(),
-                absences: &absences,
-                arrivals: &arrivals,
-            });
-            (absences, arrivals) = (planned.absences, planned.arrivals);
-            self.store.report(planned.reports);
-            let wait = planned.wake_in.unwrap_or(FOREVER);
-            let is_over = tokio::select! {
-                biased;
-                _ = validated.changed() => false,
-                _ = discoveries.changed() => false,
-                _ = published.changed() => false,
-                _ = uses.changed() => false,
-                () = self.machine().sleep(u64::try_from(wait.as_millis()).unwrap() + 1) => true,
-            };
-            if !is_over {
-                self.machine().sleep(5).await;
-            }
-        }
+    /// Returns the slots that a container gets.
+    pub(super) async fn allocate(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<Vec<SlotId>, String> {
+        let answer = self.inner.allocate(resource, ids).await;
+        let answer = answer.map_err(|status| status.message().to_owned())?;
+        let slots = answer.envs[SLOT_VARIABLE].split(',');
+        Ok(slots.map(|slot| slot.parse().unwrap()).collect())
     }
 
-    /// Runs the loop of `agent::slots::usage`.
-    async fn keep_usage(self: Rc<Self>) {
-        let mut slots = self.slots.subscribe();
-        let mut published = self.store.instances.subscribe();
-        let mut again = FOREVER;
-        loop {
-            let changed = Box::pin(async {
-                tokio::select! {
-                    biased;
-                    _ = slots.changed() => {}
-                    _ = published.changed() => {}
-                }
-            });
-            self.machine().timeout(again, changed).await;
-            self.machine().sleep(GATHER).await;
-            slots.mark_unchanged();
-            published.mark_unchanged();
-            let due = usage::due(&self.slots.borrow(), &self.store.instances.borrow());
-            again = FOREVER;
-            for due in due {
-                let write = Box::pin(self.store.exchange(due.exchanges));
-                let written = self.machine().timeout(WRITE_TIMEOUT, write).await;
-                if matches!(written, None | Some(Err(StoreError::Unavailable(_)))) {
-                    again = RETRY;
-                    break;
-                }
-            }
-        }
+    pub(super) async fn pre_start(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<(), String> {
+        let answer = self.inner.pre_start(resource, ids).await;
+        answer.map_err(|status| status.message().to_owned())
     }
 
-    fn gone(&self) -> BTreeSet<InstanceName> {
-        let (instances, discoveries) = (&self.store.instances, &self.discoveries);
-        let slots = self.slots.borrow();
-        let has_slots = |key: &InstanceKey| slots.has_slots(key);
-        plugins::gone(&instances.borrow(), &discoveries.borrow(), has_slots)
-    }
-
-    /// Runs the loop of `agent::plugins`. The list of each resource goes to the kubelet in order, and complete at each
-    /// registration.
-    async fn keep_plugins(self: Rc<Self>) {
-        let mut published = self.store.instances.subscribe();
-        let mut discoveries = self.discoveries.subscribe();
-        let mut validated = self.store.validated.subscribe();
-        let mut slots = self.slots.subscribe();
+    /// Takes the lists of the plugins to the kubelet, in order, and all of them to a kubelet that is new.
+    async fn carry(self: Rc<Self>, mut lists: mpsc::UnboundedReceiver<List>) {
         let mut kubelet = self.node().kubelet_socket.subscribe();
-        let mut observed: Arc<Instances> = Arc::default();
-        let (mut desired, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        kubelet.mark_changed();
+        let mut listed: BTreeMap<ResourceName, Arc<[Slot]>> = BTreeMap::new();
         loop {
-            let is_new = published.has_changed().unwrap_or(false)
-                || validated.has_changed().unwrap_or(false)
-                || slots.borrow().has_unobserved();
-            if is_new {
-                published.mark_unchanged();
-                validated.mark_unchanged();
-                self.observe(&mut observed);
-                desired = self.desired();
-            }
-            slots.mark_unchanged();
-            discoveries.mark_unchanged();
-            let mut stale = Touched::default();
-            self.slots.send_if_modified(|slots| {
-                stale = slots.take_touched();
-                false
-            });
-            let before = std::mem::replace(&mut gone, self.gone());
-            stale.add(gone.symmetric_difference(&before), &self.slots.borrow());
-            if kubelet.has_changed().unwrap_or(false) {
-                kubelet.mark_unchanged();
-                self.listed.borrow_mut().clear();
-            }
-            self.list(&desired, &gone, &stale);
             tokio::select! {
                 biased;
-                _ = published.changed() => published.mark_changed(),
-                _ = discoveries.changed() => {}
-                _ = slots.changed() => {}
-                _ = validated.changed() => validated.mark_changed(),
                 _ = kubelet.changed() => {
-                    kubelet.mark_changed();
+                    self.inner.see_kubelet(*kubelet.borrow_and_update());
                     self.machine().sleep(self.machine().between(10, 1_500)).await;
+                    let all: Vec<_> = listed.clone().into_iter().collect();
+                    if !all.is_empty() {
+                        self.node().send_slots(&self.world, all, None);
+                    }
                 }
+                Some((resource, list)) = lists.recv() => match list {
+                    Some(list) => {
+                        listed.insert(resource.clone(), list.clone());
+                        self.node().send_slots(&self.world, vec![(resource, list)], None);
+                    }
+                    None => {
+                        listed.remove(&resource);
+                        self.node().send_slots(&self.world, vec![], Some(resource));
+                    }
+                },
             }
-            self.machine().sleep(5).await;
+            let registered = listed.keys().cloned().collect();
+            self.inner.registered().send_replace(registered);
         }
-    }
-
-    /// Returns the resources that are registered at the kubelet.
-    pub(super) fn registered(&self) -> BTreeSet<ResourceName> {
-        self.listed.borrow().keys().cloned().collect()
-    }
-
-    /// Sends the last list again.
-    pub(super) fn resend(&self, resource: &ResourceName) {
-        let list = self.listed.borrow().get(resource).cloned();
-        let lists = list.map(|list| (resource.clone(), list));
-        self.node()
-            .send_slots(&self.world, lists.into_iter().collect(), vec![]);
-    }
-
-    fn desired(&self) -> BTreeMap<PluginName, Offered> {
-        let Some((validated, _)) = self.store.validated.borrow().clone() else {
-            return BTreeMap::new();
-        };
-        let instances = self.store.instances.borrow();
-        let node = &self.node().name;
-        plugins::desired(&instances, &NodeOnly::new(), node, &validated.names)
-    }
-
-    /// Sends the kubelet the lists that have changed.
-    fn list(
-        &self,
-        desired: &BTreeMap<PluginName, Offered>,
-        gone: &BTreeSet<InstanceName>,
-        stale: &Touched,
-    ) {
-        let (slots, mut listed) = (self.slots.borrow(), self.listed.borrow_mut());
-        let names: BTreeSet<&ResourceName> =
-            desired.values().map(|offered| &offered.full_name).collect();
-        let ended = listed.keys().filter(|name| !names.contains(name));
-        let ended: Vec<ResourceName> = ended.cloned().collect();
-        listed.retain(|name, _| names.contains(name));
-        let mut changed = vec![];
-        for offered in desired.values() {
-            let before = listed.get(&offered.full_name);
-            if before.is_some() && !stale.contains(&offered.resource) {
-                continue;
-            }
-            let list = plugins::listed(&offered.resource, &slots, gone);
-            if before != Some(&list) {
-                changed.push((offered.full_name.clone(), list.clone()));
-                listed.insert(offered.full_name.clone(), list);
-            }
-        }
-        if !changed.is_empty() || !ended.is_empty() {
-            self.node().send_slots(&self.world, changed, ended);
-        }
-    }
-
-    fn observe(&self, observed: &mut Arc<Instances>) {
-        // Both Configurations are accepted, once they are known.
-        let is_stray = self.store.validated.borrow().is_none();
-        self.slots.send_modify(|slots| {
-            let now = self.store.instances.borrow().clone();
-            let before = std::mem::replace(observed, now.clone());
-            let unobserved = slots.take_unobserved();
-            let is_same = |key: &InstanceKey, instance: &Arc<Instance>| {
-                let before = before.get(key).filter(|_| !unobserved.contains(key));
-                before.is_some_and(|before| Arc::ptr_eq(before, instance))
-            };
-            let changed = now.iter().filter(|(key, instance)| !is_same(key, instance));
-            let gone = before.keys().filter(|key| !now.contains_key(*key));
-            slots.observe_changes(
-                changed.map(|(key, instance)| {
-                    let mut observed = observed_slots(key, instance, &self.node().name);
-                    observed.precedence.is_stray = is_stray;
-                    observed
-                }),
-                gone.cloned(),
-            );
-        });
     }
 }
 

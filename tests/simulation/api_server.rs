@@ -3,7 +3,8 @@
 //! Every write gets a resourceVersion, also a delete; a write that changes nothing gets none. JSON patches are atomic,
 //! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is
 //! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
-//! It does not model admission, finalizers, namespaces, managedFields of `spec`, and the rest of the schema.
+//! It does not model admission, finalizers, namespaces, managedFields, and the rest of the schema.
+use super::objects::{Node, Pod};
 use crate::{
     api::{
         configuration::Configuration,
@@ -17,8 +18,12 @@ use crate::{
 };
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::{api::Preconditions, core::Status};
-use serde_json::{Value, json};
+use kube::{
+    api::Preconditions,
+    core::{Status, response::reason::NOT_FOUND},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -31,7 +36,8 @@ pub(super) fn key(name: &str) -> ObjectKey {
 
 /// Returns the error of a server that refuses a request.
 pub(super) fn refusal(code: u16, message: impl Into<String>) -> kube::Error {
-    let mut status = Status::failure(&message.into(), "Simulated");
+    let reason = if code == 404 { NOT_FOUND } else { "Simulated" };
+    let mut status = Status::failure(&message.into(), reason);
     status.code = code;
     kube::Error::Api(status.boxed())
 }
@@ -82,46 +88,6 @@ impl<T> Table<T> {
     }
 }
 
-/// A Pod as the API server has it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pod {
-    pub(super) name: String,
-    pub(super) uid: u64,
-    pub(super) version: u64,
-    /// The name of its node; empty until it has one.
-    pub(super) node: String,
-    /// The time since when the scheduler finds no node for it.
-    pub(super) unscheduled: Option<Timestamp>,
-    pub(super) containers: Vec<super::pods::Container>,
-    /// True if containers that end are started again, until the Pod is deleted.
-    pub(super) restarts: bool,
-    /// True if it stays on a node that is not ready.
-    pub(super) tolerates: bool,
-    pub(super) is_deleting: bool,
-    pub(super) phase: &'static str,
-    /// The object that the controller made, if it is a broker.
-    pub(super) broker: Option<Value>,
-    pub(super) started: Option<Timestamp>,
-}
-
-impl Pod {
-    pub(super) fn has_ended(&self) -> bool {
-        ["Succeeded", "Failed"].contains(&self.phase)
-    }
-
-    /// Returns whether no kubelet has anything to end before the Pod can go.
-    pub(super) fn is_idle(&self) -> bool {
-        self.has_ended() || self.node.is_empty()
-    }
-}
-
-/// A Node as the API server has it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub(super) name: String,
-    pub(super) state: NodeState,
-}
-
 #[derive(Default)]
 pub(super) struct ApiServer {
     version: u64,
@@ -131,9 +97,16 @@ pub(super) struct ApiServer {
     pub(super) node_devices: Table<NodeDevices>,
     pub(super) pods: Table<Pod>,
     pub(super) configurations: Table<Configuration>,
+    /// Jobs, Services, and whatever else there is none of.
+    pub(super) others: Table<Pod>,
 }
 
 impl ApiServer {
+    /// Returns the version of the last change.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
     fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
@@ -152,7 +125,7 @@ impl ApiServer {
     pub(super) fn create(
         &mut self,
         instance: &Instance,
-        (by, now): (&str, Timestamp),
+        now: Timestamp,
     ) -> kube::Result<Arc<Instance>> {
         let key = key_of(&instance.metadata);
         if self.instances.objects.contains_key(&key) {
@@ -162,7 +135,7 @@ impl ApiServer {
         instance.metadata.uid = Some(format!("uid-{}", self.next_uid()));
         instance.metadata.creation_timestamp = Some(Time(now));
         instance.status = None;
-        Ok(self.store(instance, by))
+        Ok(self.store(instance, names::CONTROLLER_MANAGER))
     }
 
     fn store(&mut self, mut instance: Instance, by: &str) -> Arc<Instance> {
@@ -187,12 +160,7 @@ impl ApiServer {
         by: &str,
     ) -> kube::Result<Arc<Instance>> {
         let before = self.get(name)?;
-        let mut value = serde_json::to_value(&*before).unwrap();
-        for operation in &patch.0 {
-            apply(&mut value, operation).map_err(|e| refusal(422, e))?;
-        }
-        let mut after: Instance =
-            serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))?;
+        let mut after = patched(&*before, patch)?;
         match is_status {
             true => {
                 after.metadata = before.metadata.clone();
@@ -200,6 +168,7 @@ impl ApiServer {
             }
             false => after.status.clone_from(&before.status),
         }
+        after.metadata.managed_fields = None;
         let nodes: BTreeSet<_> = after.spec.nodes.iter().collect();
         if nodes.len() < after.spec.nodes.len() {
             return Err(refusal(422, "spec.nodes: Duplicate value"));
@@ -266,18 +235,12 @@ impl ApiServer {
         if uid.is_some() && uid != there.metadata.uid.as_deref() {
             return Err(refusal(409, "the precondition does not hold"));
         }
-        let version = self.next_version();
-        self.node_devices
-            .put(key(name), None, (version, names::CONTROLLER_MANAGER));
+        let by = (self.next_version(), names::CONTROLLER_MANAGER);
+        self.node_devices.put(key(name), None, by);
         Ok(())
     }
 
-    pub(super) fn delete(
-        &mut self,
-        name: &str,
-        preconditions: &Preconditions,
-        by: &str,
-    ) -> kube::Result<()> {
+    pub(super) fn delete(&mut self, name: &str, preconditions: &Preconditions) -> kube::Result<()> {
         let metadata = &self.get(name)?.metadata;
         let differs =
             |wanted: &Option<String>, there: &Option<String>| wanted.is_some() && wanted != there;
@@ -286,18 +249,20 @@ impl ApiServer {
         {
             return Err(refusal(409, "the precondition does not hold"));
         }
-        let version = self.next_version();
-        self.instances.put(key(name), None, (version, by));
+        let by = (self.next_version(), names::CONTROLLER_MANAGER);
+        self.instances.put(key(name), None, by);
         Ok(())
     }
 
     pub(super) fn put_node(&mut self, name: &str, state: Option<NodeState>) {
         let version = self.next_version();
-        let name_of = |state| Node {
-            name: name.to_owned(),
-            state,
-        };
-        let node = state.map(|state| Arc::new(name_of(state)));
+        let node = state.map(|state| {
+            Arc::new(Node {
+                name: name.to_owned(),
+                version,
+                state,
+            })
+        });
         self.nodes.put(key(name), node, (version, "kubernetes"));
     }
 
@@ -327,12 +292,7 @@ impl ApiServer {
     ) -> kube::Result<Arc<Configuration>> {
         let before = self.configurations.objects.get(&key.untyped()).cloned();
         let before = before.ok_or_else(|| refusal(404, "not found"))?;
-        let mut value = serde_json::to_value(&*before).unwrap();
-        for operation in &patch.0 {
-            apply(&mut value, operation).map_err(|e| refusal(422, e))?;
-        }
-        let after: Configuration =
-            serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))?;
+        let after = patched(&*before, patch)?;
         if after == *before {
             return Ok(before);
         }
@@ -374,6 +334,14 @@ impl ApiServer {
     }
 }
 
+fn patched<T: Serialize + DeserializeOwned>(before: &T, patch: &Patch) -> kube::Result<T> {
+    let mut value = serde_json::to_value(before).unwrap();
+    for operation in &patch.0 {
+        apply(&mut value, operation).map_err(|e| refusal(422, e))?;
+    }
+    serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))
+}
+
 fn apply(value: &mut Value, operation: &PatchOperation) -> Result<(), String> {
     if let PatchOperation::Test(test) = operation
         && test.value.is_null()
@@ -394,6 +362,7 @@ fn apply(value: &mut Value, operation: &PatchOperation) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::model::patch::{add, remove, test};
+    use serde_json::json;
 
     #[test]
     fn a_patch_is_atomic_and_its_tests_hold_for_what_is_not_there() {
@@ -401,8 +370,8 @@ mod tests {
         let clock = Timestamp::from_second(0).unwrap();
         let mut cam = Instance::new("cam-1", Default::default());
         cam.metadata.namespace = Some("default".to_owned());
-        let made = server.create(&cam, ("a", clock)).unwrap();
-        let again = server.create(&cam, ("a", clock)).unwrap_err();
+        let made = server.create(&cam, clock).unwrap();
+        let again = server.create(&cam, clock).unwrap_err();
         assert_eq!(crate::cluster::code(&again), Some(409));
 
         let slot = ["spec", "deviceUsage", "cam-1-0"];
@@ -422,7 +391,7 @@ mod tests {
             uid: made.metadata.uid.clone(),
             resource_version: made.metadata.resource_version.clone(),
         };
-        server.delete("cam-1", &old, "a").unwrap_err();
+        server.delete("cam-1", &old).unwrap_err();
         assert_eq!(server.instances.log.len(), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Checks what must hold of brokers at rest: every Instance has one for each node that sees the device, and at most one for each
 //! slot. None is on another node, and no two are on one.
-use super::{World, api_server::Pod};
+use super::{World, objects::Pod};
 use crate::api::instance::Instance;
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};

@@ -1,6 +1,6 @@
 //! Simulates Kubernetes' own controllers: a node that does not report becomes NotReady, its Pods are evicted, Pods of a
 //! deleted Node are collected, and brokers are deleted with their Instance.
-use super::{World, api_server::Pod, invariants};
+use super::{World, invariants, objects::Pod};
 use crate::controller::world::NodeState;
 use std::rc::Rc;
 
@@ -40,7 +40,7 @@ fn set_ready(world: &Rc<World>, name: &str, is_ready: bool) {
     };
     let now = NodeState {
         is_ready,
-        since: Some(world.machine.clock()),
+        since: Some(world.machine.clock.now()),
         ..there
     };
     world.note(|| {
@@ -129,7 +129,7 @@ pub(super) fn register_node(world: &Rc<World>, name: &str) {
         let state = NodeState {
             uid,
             is_ready: world.node(name).reports(),
-            since: Some(world.machine.clock()),
+            since: Some(world.machine.clock.now()),
             ..NodeState::default()
         };
         world.server.borrow_mut().put_node(name, Some(state));
@@ -151,4 +151,17 @@ pub(super) fn collect(world: &Rc<World>) {
             !uids.iter().any(|there| uid == there)
         })
     });
+}
+
+/// Returns whether more than half of the nodes have not been ready for at least so long. Those that an operator has marked do
+/// not count.
+pub(super) fn is_outage(world: &World, for_millis: u64) -> bool {
+    let now = world.machine.now();
+    let counted = world.nodes.iter().filter_map(|node| {
+        let state = world.node_state(&node.name)?;
+        let is_absent = !state.is_ready && now - node.not_ready_since.get() >= for_millis;
+        (state.is_ready || !state.is_out_of_service).then_some(is_absent)
+    });
+    let counted: Vec<bool> = counted.collect();
+    counted.iter().filter(|is_absent| **is_absent).count() * 2 > counted.len()
 }

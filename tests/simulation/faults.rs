@@ -5,10 +5,11 @@
 //! repairs all of them.
 use super::{
     World,
-    api_server::{Pod, key},
+    api_server::key,
     control_plane,
     controller::Controller,
     network::Weather,
+    objects::Pod,
     pods::{Container, Kind},
 };
 use std::{collections::BTreeSet, rc::Rc};
@@ -23,6 +24,7 @@ const STEPS: &[(u64, Step)] = &[
     (11, device_comes),
     (3, device_moves),
     (6, cut_link),
+    (1, cut_links),
     (7, restart_agent),
     (8, lose_agent_with_a_claim),
     (5, restart_kubelet),
@@ -216,7 +218,18 @@ fn device_moves(world: &Rc<World>) {
 }
 
 fn cut_link(world: &Rc<World>) {
-    let at = some_node(world);
+    cut(world, some_node(world));
+}
+
+/// Cuts off all nodes but one.
+fn cut_links(world: &Rc<World>) {
+    let stays = some_node(world);
+    (0..world.nodes.len())
+        .filter(|at| *at != stays)
+        .for_each(|at| cut(world, at));
+}
+
+fn cut(world: &Rc<World>, at: usize) {
     let node = &world.nodes[at];
     if node.is_linked() {
         world.note(|| format!("FAULT: {} is cut off", node.name));
@@ -293,7 +306,7 @@ fn replace_controller(world: &Rc<World>) {
     let (dies, overlap) = (world.machine.chance(60), world.machine.between(0, 15_000));
     let old: Vec<Rc<Controller>> = world.controllers.borrow().clone();
     let n = world.machine.between(1, 99);
-    let new = Controller::start(world, &format!("controller-{n}"), &world.control_link);
+    let new = Controller::start(world, &format!("controller-{n}"));
     world.controllers.borrow_mut().push(new.clone());
     world.note(|| {
         format!(
@@ -320,7 +333,11 @@ fn replace_controller(world: &Rc<World>) {
     });
     later(world, overlap, move |world| {
         for controller in &old {
-            world.machine.kill(controller.process);
+            if world.machine.chance(50) {
+                controller.stop.cancel();
+            } else {
+                world.machine.kill(controller.process);
+            }
         }
         world
             .controllers
@@ -414,6 +431,7 @@ fn compact(world: &Rc<World>) {
     server.nodes.compacted = server.nodes.log.len();
     server.node_devices.compacted = server.node_devices.log.len();
     server.pods.compacted = server.pods.log.len();
+    server.configurations.compacted = server.configurations.log.len();
 }
 
 /// Deletes the object in which a node reports its devices.
@@ -479,6 +497,15 @@ pub(super) fn mend(world: &Rc<World>) {
         node.start_kubelet(world, at);
         node.start_agent(world, at);
         control_plane::register_node(world, &node.name);
+    }
+}
+
+/// Changes one device in a world at rest.
+pub(super) fn touch(world: &Rc<World>) {
+    match world.machine.between(0, 2) {
+        0 => world.change_device(some_device(world), |thing| thing.seen_by.clear()),
+        1 => device_comes(world),
+        _ => delete_pod(world),
     }
 }
 

@@ -3,7 +3,8 @@
 //! At every step:
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
 //!   longer than the release time were given away, while its containers ran on or waited to start.
-//! - The controller frees a slot only of a node that is lost by the rules.
+//! - The controller frees a slot only of a node that is lost by the rules, and none by time while most nodes are lost.
+//! - A controller does not write to one object again and again.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
 //!
@@ -12,7 +13,7 @@
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
-use super::{World, brokers, devices::Thing};
+use super::{World, brokers, control_plane, devices::Thing};
 use crate::{
     api::{
         condition::Condition,
@@ -25,7 +26,7 @@ use crate::{
     },
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     sync::Arc,
 };
@@ -34,6 +35,9 @@ use std::{
 const RELEASE_AFTER: u64 = 300_000;
 /// The longest time between a look at the nodes and the write that follows from it.
 const ON_ITS_WAY: u64 = 20_000;
+/// The most writes of a controller to one object within a time.
+const WRITES_AT_MOST: usize = 30;
+const WRITES_WITHIN: u64 = 10_000;
 /// The time after which an undisturbed node or device has settled.
 const SETTLED: u64 = 90_000;
 
@@ -50,8 +54,27 @@ pub(super) struct Ledger {
     pub(super) node_deleted: BTreeMap<String, u64>,
     /// The last time at which the slots of a node that has returned might be given away.
     lost_until: BTreeMap<String, u64>,
-    /// Slots that a node has reported as held twice.
-    pub(super) reported: BTreeSet<(String, SlotId)>,
+    /// The times of the latest writes of each controller to each object.
+    asked: BTreeMap<(String, String), VecDeque<u64>>,
+}
+
+/// Checks that a controller does not write to one object again and again.
+pub(super) fn asked(world: &Rc<World>, who: &str, what: String) {
+    let now = world.machine.now();
+    let mut ledger = world.ledger.borrow_mut();
+    let asked = ledger.asked.entry((who.to_owned(), what.clone()));
+    let times = asked.or_default();
+    times.push_back(now);
+    if times.len() > WRITES_AT_MOST {
+        let first = times.pop_front().unwrap_or_default();
+        if now - first < WRITES_WITHIN {
+            world.broke(format!(
+                "{who} sends {what} {} times within {} ms",
+                times.len() + 1,
+                now - first
+            ));
+        }
+    }
 }
 
 /// Checks the slots of a container that has started.
@@ -117,7 +140,7 @@ pub(super) fn follow(world: &Rc<World>) {
         let later = world.clone();
         let machine = &world.machine;
         machine.after(machine.between(50, 2_000), move || {
-            super::control_plane::collect(&later)
+            control_plane::collect(&later)
         });
     }
 }
@@ -183,7 +206,8 @@ fn is_lost(world: &World, name: &str) -> bool {
         }
         Some(state) => {
             let since = world.node(name).not_ready_since.get();
-            !state.is_ready && (state.is_out_of_service || is_over(since))
+            let by_time = is_over(since) && !control_plane::is_outage(world, ON_ITS_WAY);
+            !state.is_ready && (state.is_out_of_service || by_time)
         }
     }
 }
@@ -228,8 +252,11 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
     let usage: BTreeMap<&String, &String> = usage.filter(|(_, usage)| !usage.is_empty()).collect();
     for (slot, owners) in &has_run {
         let shown = usage.get(&slot.to_string()).copied();
-        let ledger = world.ledger.borrow();
-        let is_reported = ledger.reported.iter().any(|(_, reported)| reported == slot);
+        let mut agents = world
+            .nodes
+            .iter()
+            .filter_map(|node| node.agent.borrow().clone());
+        let is_reported = agents.any(|agent| agent.inner.held_twice().contains(slot));
         // A device that no node sees has no Instance once its slots were given away. `things` requires the Instances of
         // the others.
         let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.instance);

@@ -6,7 +6,7 @@
 //! of a plugin. `List` shows application and restartable init containers of active Pods, and nothing before the Pods
 //! are known. It drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint,
 //! and every plugin must register again.
-use super::{World, agent::resource, api_server::Pod, machine::Process, pods::Kind};
+use super::{World, agent::resource, machine::Process, objects::Pod, pods::Kind};
 use crate::{agent::values::Slot, model::slot::SlotId};
 use petiole_kubelet_api::pod_resources::{ContainerDevices, ContainerResources, PodResources};
 use std::{

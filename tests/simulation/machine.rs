@@ -1,20 +1,20 @@
-//! Provides the time, random numbers and tasks of a simulated cluster: one thread, one seed.
+//! Provides the random numbers and the tasks of a simulated cluster: one thread, one seed. The time is tokio's, paused.
 //!
-//! Every process is a set of futures that this file polls, and every delay is drawn from one seeded generator. Time
-//! jumps from one timer to the next. A seed therefore always gives the same history. A process that is killed loses its
-//! futures at the point where they wait; nothing of them runs on.
+//! What the product runs is a task of tokio's. Everything else is a future that this file polls, the oldest first, and every
+//! delay is drawn from one seeded generator. A seed therefore always gives the same history. A process that is killed loses
+//! its futures at the point where they wait; nothing of them runs on.
+use crate::controller::clock::{SteadyClock, WallClock};
 use k8s_openapi::jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
-    future::Future,
+    collections::{BTreeMap, BTreeSet},
+    future::{Future, poll_fn},
     pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// The time of the wall clock at the beginning.
 const EPOCH_SECONDS: i64 = 1_800_000_000;
@@ -29,86 +29,56 @@ pub(super) struct Process(u64);
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 pub(super) struct Machine {
-    /// The milliseconds since the beginning.
-    now: Cell<u64>,
+    began: Instant,
+    /// The wall clock, which is the same for every machine.
+    pub(super) clock: WallClock,
     rng: RefCell<fastrand::Rng>,
-    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     next: Cell<u64>,
-    /// The number of timers that have expired and of tasks that were polled.
+    /// The number of tasks that were polled.
     steps: Cell<u64>,
     tasks: RefCell<BTreeMap<u64, (Process, Option<Task>)>>,
-    woken: Arc<Woken>,
-    /// The beginning of time in tokio's type.
-    instant: tokio::time::Instant,
+    woken: Arc<Mutex<Woken>>,
 }
 
-struct Timer {
-    at: u64,
-    order: u64,
-    what: Box<dyn FnOnce()>,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
-/// The tasks that can continue. The oldest runs first: tokio's `watch` wakes its receivers in no certain order.
+/// The tasks that can continue, and who waits for one. The oldest runs first: tokio's `watch` wakes its receivers in no
+/// certain order.
 #[derive(Default)]
-struct Woken(Mutex<BTreeSet<u64>>);
+struct Woken {
+    tasks: BTreeSet<u64>,
+    waiting: Option<Waker>,
+}
 
 struct TaskWaker {
     task: u64,
-    woken: Arc<Woken>,
+    woken: Arc<Mutex<Woken>>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.woken.0.lock().unwrap().insert(self.task);
+        let mut woken = self.woken.lock().unwrap();
+        woken.tasks.insert(self.task);
+        woken.waiting.take().into_iter().for_each(Waker::wake);
     }
 }
 
 impl Machine {
     pub(super) fn new(seed: u64) -> Self {
+        let began = Instant::now();
+        let epoch = Timestamp::from_second(EPOCH_SECONDS).unwrap();
         Self {
-            now: Cell::new(0),
+            began,
+            clock: WallClock::Simulated(SteadyClock::new(epoch, began)),
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
-            timers: RefCell::default(),
             next: Cell::new(0),
             steps: Cell::new(0),
             tasks: RefCell::default(),
             woken: Arc::default(),
-            instant: tokio::time::Instant::now(),
         }
     }
 
+    /// Returns the milliseconds since the beginning.
     pub(super) fn now(&self) -> u64 {
-        self.now.get()
-    }
-
-    /// Returns the wall clock, which is the same for every machine.
-    pub(super) fn clock(&self) -> Timestamp {
-        let millis = i64::try_from(self.now()).unwrap();
-        Timestamp::from_millisecond(EPOCH_SECONDS * 1000 + millis).unwrap()
-    }
-
-    pub(super) fn instant(&self) -> tokio::time::Instant {
-        self.instant + Duration::from_millis(self.now())
+        u64::try_from(self.began.elapsed().as_millis()).unwrap()
     }
 
     /// Returns a random number in `from..=to`.
@@ -132,31 +102,20 @@ impl Machine {
 
     /// Calls `what` after this many milliseconds.
     pub(super) fn after(&self, millis: u64, what: impl FnOnce() + 'static) {
-        self.timers.borrow_mut().push(Reverse(Timer {
-            at: self.now().saturating_add(millis),
-            order: self.order(),
-            what: Box::new(what),
-        }));
+        let wait = self.sleep(millis);
+        self.spawn(self.process(), async move {
+            wait.await;
+            what();
+        });
     }
 
     pub(super) fn sleep(&self, millis: u64) -> impl Future<Output = ()> + use<> {
-        let (wake, woken) = oneshot::channel::<()>();
-        self.after(millis, move || drop(wake));
-        async move { woken.await.unwrap_or(()) }
+        tokio::time::sleep(Duration::from_millis(millis))
     }
 
     /// Returns the output of `future`, or `None` if it takes longer.
-    pub(super) async fn timeout<F: Future + Unpin>(
-        &self,
-        limit: Duration,
-        future: F,
-    ) -> Option<F::Output> {
-        let millis = u64::try_from(limit.as_millis()).unwrap();
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = self.sleep(millis) => None,
-        }
+    pub(super) async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        tokio::time::timeout(limit, future).await.ok()
     }
 
     pub(super) fn process(&self) -> Process {
@@ -168,7 +127,7 @@ impl Machine {
         self.tasks
             .borrow_mut()
             .insert(id, (process, Some(Box::pin(task))));
-        self.woken.0.lock().unwrap().insert(id);
+        self.woken.lock().unwrap().tasks.insert(id);
     }
 
     /// Ends the tasks of a process at their present points.
@@ -184,19 +143,16 @@ impl Machine {
         drop(dead);
     }
 
-    /// Drops all tasks and timers. They hold the world, which holds this machine, so without this call no world would
-    /// ever be freed.
+    /// Drops all tasks. They hold the world, which holds this machine, so without this call no world would ever be freed.
     pub(super) fn end(&self) {
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(tasks);
-        let timers = std::mem::take(&mut *self.timers.borrow_mut());
-        drop(timers);
     }
 
     /// Polls the tasks that can continue, until none can.
     fn settle(&self) {
         loop {
-            let Some(id) = self.woken.0.lock().unwrap().pop_first() else {
+            let Some(id) = self.woken.lock().unwrap().tasks.pop_first() else {
                 return;
             };
             let taken = self.tasks.borrow_mut().get_mut(&id).map(|(_, t)| t.take());
@@ -228,24 +184,32 @@ impl Machine {
         }
     }
 
-    /// Simulates until `end`, or until `is_over` is true after an event.
-    pub(super) fn run_until(&self, end: u64, is_over: impl Fn() -> bool) {
-        self.settle();
+    /// Waits until a task can continue.
+    async fn woken(&self) {
+        poll_fn(|context| {
+            let mut woken = self.woken.lock().unwrap();
+            if !woken.tasks.is_empty() {
+                return Poll::Ready(());
+            }
+            woken.waiting = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Simulates for this many milliseconds, or until `is_over` is true after an event.
+    pub(super) async fn run_for(&self, millis: u64, is_over: impl Fn() -> bool) {
+        let mut end = Box::pin(self.sleep(millis));
         loop {
-            let is_due = |timer: &Reverse<Timer>| timer.0.at <= end;
+            self.settle();
             if is_over() {
                 return;
             }
-            if !self.timers.borrow().peek().is_some_and(is_due) {
-                break;
+            tokio::select! {
+                biased;
+                () = self.woken() => {}
+                () = &mut end => return,
             }
-            let Some(Reverse(timer)) = self.timers.borrow_mut().pop() else {
-                break;
-            };
-            self.now.set(timer.at);
-            (timer.what)();
-            self.settle();
         }
-        self.now.set(self.now().max(end));
     }
 }

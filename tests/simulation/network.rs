@@ -7,11 +7,12 @@ use super::{
     api_server::{ApiServer, Entry, Table, refusal},
     invariants,
 };
+use crate::cluster::REQUEST_TIMEOUT;
 use std::{rc::Rc, sync::Arc};
-use tokio::sync::watch;
-
-/// The time after which a client gives up a request (`cluster::deadline`).
-const DEADLINE: u64 = 10_000;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 /// The quality of the network between two faults, in percent of requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +39,7 @@ impl Client {
         }
     }
 
-    fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         *self.link.borrow() && *self.world.is_up.borrow()
     }
 
@@ -53,7 +54,7 @@ impl Client {
         }
     }
 
-    async fn disconnected(&self) {
+    pub(super) async fn disconnected(&self) {
         let (mut link, mut server) = (self.link.clone(), self.world.is_up.subscribe());
         while self.is_connected() {
             tokio::select! {
@@ -64,7 +65,7 @@ impl Client {
         }
     }
 
-    async fn hop(&self) {
+    pub(super) async fn hop(&self) {
         let machine = &self.world.machine;
         let millis = match machine.chance(self.world.weather.get().slow) {
             true => machine.between(100, 6_000),
@@ -85,10 +86,10 @@ impl Client {
             machine.sleep(machine.between(1, 3_000)).await;
             return Err(unreachable());
         }
-        let since = machine.now();
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         self.hop().await;
         let weather = self.world.weather.get();
-        let is_late = || machine.now() - since > DEADLINE;
+        let is_late = || Instant::now() > deadline;
         if self.is_connected() && !is_late() && !machine.chance(weather.lost) {
             if machine.chance(weather.refused) {
                 let code = *machine.one_of(&[429, 500, 503, 504]).unwrap();
@@ -108,9 +109,7 @@ impl Client {
                 return answer;
             }
         }
-        machine
-            .sleep((since + DEADLINE).saturating_sub(machine.now()))
-            .await;
+        sleep_until(deadline).await;
         Err(unreachable())
     }
 }
@@ -121,15 +120,15 @@ pub(super) enum Event<T> {
     Listed(Arc<T>),
     Complete,
     Applied(Arc<T>),
-    /// The object is gone or is no longer selected, since this version.
-    Deleted(Arc<T>, u64),
+    /// The object is gone or is no longer selected.
+    Deleted(Arc<T>),
 }
 
 fn event<T>(entry: &Entry<T>, selects: &impl Fn(&T) -> bool) -> Option<Event<T>> {
     let is_selected = |object: &Option<Arc<T>>| object.as_ref().is_some_and(|o| selects(o));
     match (is_selected(&entry.before), is_selected(&entry.after)) {
         (_, true) => entry.after.clone().map(Event::Applied),
-        (true, false) => (entry.before.clone()).map(|gone| Event::Deleted(gone, entry.version)),
+        (true, false) => entry.before.clone().map(Event::Deleted),
         (false, false) => None,
     }
 }

@@ -8,10 +8,10 @@ use super::{
     agent::{Agent, resource},
     control_plane,
     invariants::Place,
-    kubelet::{Checkpoint, Holding, Kubelet},
+    kubelet::{Holding, Kubelet},
     network::Client,
     pods::{self, Run, Runtime},
-    store::Mirror,
+    records::Disk,
 };
 use crate::{
     agent::values::Slot,
@@ -22,7 +22,9 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    sync::{Arc, Mutex},
 };
+use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(super) struct Node {
@@ -32,10 +34,10 @@ pub(super) struct Node {
     pub(super) is_closed: Cell<bool>,
     /// True if it reaches the API server.
     pub(super) link: watch::Sender<bool>,
-    pub(super) mirror: Mirror,
-    pub(super) checkpoint: RefCell<Checkpoint>,
-    /// The number of writes of the checkpoint.
-    pub(super) written: Cell<u64>,
+    /// The folder of the agent's state.
+    pub(super) state: TempDir,
+    /// What the kubelet has on the disk.
+    pub(super) disk: Arc<Mutex<Disk>>,
     pub(super) runtime: RefCell<Runtime>,
     /// The number of changes of containers.
     pub(super) changes: watch::Sender<u64>,
@@ -62,9 +64,8 @@ impl Node {
             is_powered: Cell::new(true),
             is_closed: Cell::new(false),
             link: watch::Sender::new(true),
-            mirror: Mirror::default(),
-            checkpoint: RefCell::default(),
-            written: Cell::new(0),
+            state: tempfile::tempdir().unwrap(),
+            disk: Arc::default(),
             runtime: RefCell::default(),
             changes: watch::Sender::new(0),
             kubelet_socket: watch::Sender::new(0),
@@ -111,7 +112,7 @@ impl Node {
         }
         let process = world.machine.process();
         let (admissions, admitted) = mpsc::unbounded_channel();
-        let checkpoint = self.checkpoint.borrow().clone();
+        let checkpoint = self.disk.lock().unwrap().checkpoint.clone();
         let kubelet = Kubelet::new(process, checkpoint, admissions);
         self.kubelet.replace(Some(kubelet));
         let machine = &world.machine;
@@ -159,8 +160,9 @@ impl Node {
     }
 
     pub(super) fn write_checkpoint(&self, kubelet: &Kubelet) {
-        self.checkpoint.replace(kubelet.given.clone());
-        self.written.set(self.written.get() + 1);
+        let mut disk = self.disk.lock().unwrap();
+        disk.checkpoint.clone_from(&kubelet.given);
+        disk.written += 1;
     }
 
     /// Returns the kubelet's answer to `List`.
@@ -177,8 +179,8 @@ impl Node {
     pub(super) fn send_slots(
         &self,
         world: &Rc<World>,
-        lists: Vec<(ResourceName, Vec<Slot>)>,
-        ended: Vec<ResourceName>,
+        lists: Vec<(ResourceName, Arc<[Slot]>)>,
+        ended: Option<ResourceName>,
     ) {
         let machine = &world.machine;
         let at = (machine.now() + machine.between(1, 60)).max(self.last_list.get());
@@ -303,8 +305,9 @@ impl Node {
 
     /// Returns the containers that the kubelet's checkpoint has with a slot.
     pub(super) fn places_given(&self, slot: &SlotId) -> Vec<Place> {
-        let checkpoint = self.checkpoint.borrow();
-        let holdings = (checkpoint.iter()).filter(|(_, given)| given.values().any(|of| of == slot));
+        let disk = self.disk.lock().unwrap();
+        let holdings =
+            (disk.checkpoint.iter()).filter(|(_, given)| given.values().any(|of| of == slot));
         let place = |((uid, container, _), _): (&Holding, _)| (self.name.clone(), *uid, *container);
         holdings.map(place).collect()
     }

@@ -4,11 +4,12 @@
 //! is started again if the Pod says so. A container runs on while its kubelet is down, and ends with the node's power.
 use super::{
     World,
-    api_server::{ApiServer, Pod, refusal},
+    api_server::{ApiServer, refusal},
     invariants,
     kubelet::{self, Known},
     network::{Event, follow},
     node::Node,
+    objects::Pod,
 };
 use crate::model::slot::SlotId;
 use std::{
@@ -61,7 +62,7 @@ pub(super) async fn follow_pods(world: Rc<World>, at: usize) {
             match event {
                 Event::Init => pods.clear(),
                 Event::Listed(pod) | Event::Applied(pod) => drop(pods.insert(pod.uid, pod)),
-                Event::Deleted(pod, _) => drop(pods.remove(&pod.uid)),
+                Event::Deleted(pod) => drop(pods.remove(&pod.uid)),
                 Event::Complete => is_whole = true,
             }
         }
@@ -298,7 +299,7 @@ fn start(world: &Rc<World>, at: usize, (pod, container): (&Pod, &Container)) {
 
 async fn report(world: &Rc<World>, at: usize, pod: &Pod, phase: &'static str) {
     let client = world.nodes[at].client(world, "kubelet");
-    let now = world.machine.clock();
+    let now = world.machine.clock.now();
     loop {
         let reported = client.request(
             || format!("pod {} is {phase}", pod.name),

@@ -3,7 +3,7 @@
 //! It follows the required node affinity and anti-affinity of a Pod, what the kubelets offer of its resources, whether nodes
 //! are ready and not closed, and prefers nodes with few Pods of the same spread. It reads these from the object as the API
 //! server has it. Priorities, preemption and the other resources are left out; `faults.rs` deletes Pods and closes nodes.
-use super::{World, api_server::Pod};
+use super::{World, objects::Pod};
 use crate::model::scheduling::has_affinity;
 use serde_json::Value;
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
@@ -41,7 +41,7 @@ pub(super) async fn schedule(world: Rc<World>) {
 /// Binds a Pod to a node, or says that there is none for it.
 fn answer(world: &Rc<World>, pod: &Pod) {
     let node = node_for(world, pod);
-    let now = world.machine.clock();
+    let now = world.machine.clock.now();
     let mut server = world.server.borrow_mut();
     let Some(mut there) = server.pod(&pod.name, pod.uid) else {
         return;

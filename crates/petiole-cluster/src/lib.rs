@@ -26,12 +26,13 @@ mod writes;
 #[cfg(feature = "people")]
 pub use identity::Identity;
 pub use keys::{configuration_key, instance_key, key_of};
-pub use requests::{cannot, code, is_conflict, is_not_found, is_unprocessable, list_all, reason};
+pub use requests::{
+    REQUEST_TIMEOUT, cannot, code, is_conflict, is_not_found, is_unprocessable, list_all, reason,
+};
 
 use anyhow::Context as _;
 use kube::{Client, Config, api::Patch, client::ClientBuilder};
 use petiole_model::model::patch::add;
-use requests::REQUEST_TIMEOUT;
 use serde_json::json;
 use std::{path::Path, time::Duration};
 use tower::timeout::TimeoutLayer;

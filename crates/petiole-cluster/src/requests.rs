@@ -6,7 +6,7 @@ use tower::timeout::error::Elapsed;
 
 /// The time limit of a request. A server behind a broken network never answers, and a connection to it may stay open for
 /// a quarter of an hour.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
 

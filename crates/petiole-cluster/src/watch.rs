@@ -195,6 +195,7 @@ where
         let began = Instant::now();
         loop {
             let next = tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return Ok(()),
                 next = streams.next() => next,
                 () = sleep_until(again.unwrap_or(began)), if again.is_some() => break,

@@ -40,7 +40,7 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time for which a call waits in all: for the kubelet's records, for a slot that nobody knows yet whether it is free, and
 /// for a device that was adopted and not seen yet. It leaves time for the claim.
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
-pub(super) struct Allocator {
+pub(in crate::agent) struct Allocator {
     pub(super) inputs: Inputs,
     requests: Requests,
     connections: Connections,
@@ -54,7 +54,7 @@ enum Start {
 }
 
 impl Allocator {
-    pub(super) fn new(inputs: Inputs, requests: Requests) -> Self {
+    pub(in crate::agent) fn new(inputs: Inputs, requests: Requests) -> Self {
         Self {
             inputs,
             requests,
@@ -63,7 +63,7 @@ impl Allocator {
     }
 
     /// Claims the slots that `containers` ask for, all or none; one response for each container.
-    pub(super) async fn allocate(
+    pub(in crate::agent) async fn allocate(
         &self,
         resource: &Resource,
         containers: Vec<Vec<String>>,
@@ -179,7 +179,7 @@ impl Allocator {
 
     /// Refuses a container whose device is gone, or whose values no longer connect it to the device: the kubelet
     /// repeats the first answer at each restart of a container.
-    pub(super) async fn pre_start(
+    pub(in crate::agent) async fn pre_start(
         &self,
         resource: &Resource,
         ids: Vec<String>,

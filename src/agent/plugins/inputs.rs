@@ -103,6 +103,7 @@ impl Watched {
     /// Waits until an input has changed. It stays marked as changed.
     pub(super) async fn changed(&mut self) -> Result<(), RecvError> {
         tokio::select! {
+            biased;
             changed = self.instances.changed() => { changed?; self.instances.mark_changed(); }
             changed = self.discoveries.changed() => { changed?; self.discoveries.mark_changed(); }
             changed = self.validated.changed() => { changed?; self.validated.mark_changed(); }

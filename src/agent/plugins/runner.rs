@@ -18,7 +18,7 @@ use crate::{
     telemetry::metrics::{Registration, metrics},
 };
 use anyhow::{Context as _, anyhow};
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, future::BoxFuture};
 use petiole_kubelet_api::{
     device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
     uds,
@@ -54,24 +54,56 @@ enum End {
     LetGo,
 }
 
-pub(super) struct Plugin {
-    pub(super) inputs: Inputs,
-    pub(super) published: Published,
-    pub(super) registrar: Arc<Registrar>,
-    pub(super) server: mpsc::Sender<Accepted>,
-    pub(super) turns: ListTurns,
-    pub(super) namespace: String,
-    pub(super) offered: Offered,
-    pub(super) slots: watch::Receiver<Arc<[Slot]>>,
-    pub(super) rebind: watch::Receiver<u64>,
-    pub(super) socket: watch::Sender<Option<String>>,
+/// What a plugin is started with.
+pub(in crate::agent) struct Start {
+    pub(in crate::agent) namespace: String,
+    pub(in crate::agent) offered: Offered,
+    pub(in crate::agent) slots: watch::Receiver<Arc<[Slot]>>,
+    pub(in crate::agent) rebind: watch::Receiver<u64>,
+    pub(in crate::agent) socket: watch::Sender<Option<String>>,
+}
+
+/// Runs a plugin until it is stopped.
+pub(in crate::agent) type Runs =
+    Box<dyn Fn(Start, CancellationToken) -> BoxFuture<'static, ()> + Send>;
+
+/// Returns what runs plugins. `server` takes the connections of all of them.
+pub(super) fn runs(
+    inputs: &Inputs,
+    published: &Published,
+    server: mpsc::Sender<Accepted>,
+    turns: ListTurns,
+) -> Runs {
+    let registrar = Arc::new(Registrar::new(&inputs.settings.plugin_folder));
+    let (inputs, published) = (inputs.clone(), published.clone());
+    Box::new(move |start, stop| {
+        let plugin = Plugin {
+            inputs: inputs.clone(),
+            published: published.clone(),
+            registrar: registrar.clone(),
+            server: server.clone(),
+            turns: turns.clone(),
+            start,
+            last_second: 0,
+        };
+        Box::pin(plugin.run(stop))
+    })
+}
+
+struct Plugin {
+    inputs: Inputs,
+    published: Published,
+    registrar: Arc<Registrar>,
+    server: mpsc::Sender<Accepted>,
+    turns: ListTurns,
+    start: Start,
     /// The second in the name of the last socket. No name comes twice, whatever became of the file.
-    pub(super) last_second: u64,
+    last_second: u64,
 }
 
 impl Plugin {
-    pub(super) async fn run(mut self, stop: CancellationToken) {
-        let span = info_span!("plugin", resource = self.offered.full_name.as_str());
+    async fn run(mut self, stop: CancellationToken) {
+        let span = info_span!("plugin", resource = self.start.offered.full_name.as_str());
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
             let mut known = None;
@@ -80,14 +112,14 @@ impl Plugin {
                     // What the last one refused or was too late for is not this one's fault.
                     backoff.reset();
                 }
-                self.rebind.mark_unchanged();
+                self.start.rebind.mark_unchanged();
                 let begun = Instant::now();
                 let ended = {
                     // Pinned here, because `run_until_cancelled` would reserve the memory of the future twice.
                     let once = pin!(self.run_once(kubelet));
                     stop.run_until_cancelled(once).await
                 };
-                self.socket.send_replace(None);
+                self.start.socket.send_replace(None);
                 self.set_registered(false);
                 if let None | Some(Ok(End::Replaced)) = ended {
                     continue;
@@ -125,16 +157,16 @@ impl Plugin {
         let _closing = closing.clone().drop_guard();
         let streams = watch::Sender::new(Streams::default());
         let served = Arc::new(Served {
-            resource: self.offered.resource.clone(),
-            namespace: self.namespace.clone(),
+            resource: self.start.offered.resource.clone(),
+            namespace: self.start.namespace.clone(),
             socket: bound.name.clone(),
             turns: self.turns.clone(),
-            slots: self.slots.clone(),
+            slots: self.start.slots.clone(),
             streams: streams.clone(),
             closing,
         });
         let incoming = pin!(bound.incoming);
-        let mut rebind = self.rebind.clone();
+        let mut rebind = self.start.rebind.clone();
         tokio::select! {
             ended = self.accept(incoming, served) => ended,
             ended = self.be_registered(kubelet, &bound.name, streams) => {
@@ -157,7 +189,7 @@ impl Plugin {
         &mut self,
     ) -> anyhow::Result<Socket<impl Stream<Item = io::Result<uds::Connection>> + use<>>> {
         let folder = &self.inputs.settings.plugin_folder;
-        let plugin = self.offered.resource.plugin();
+        let plugin = self.start.offered.resource.plugin();
         let stem = plan::socket_stem(&plugin, folder.as_os_str().len()).with_context(|| {
             format!(
                 "{}: the path is too long for sockets in that folder",
@@ -175,7 +207,7 @@ impl Plugin {
         }
         let path = folder.join(&name);
         let incoming = uds::bind(&path)?;
-        self.socket.send_replace(Some(name.clone()));
+        self.start.socket.send_replace(Some(name.clone()));
         Ok(Socket {
             name,
             incoming,
@@ -247,11 +279,11 @@ impl Plugin {
         RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: socket.to_owned(),
-            resource_name: self.offered.full_name.clone().into(),
+            resource_name: self.start.offered.full_name.clone().into(),
             options: Some(DevicePluginOptions {
                 pre_start_required: true,
                 get_preferred_allocation_available: matches!(
-                    self.offered.resource,
+                    self.start.offered.resource,
                     Resource::Configuration(_)
                 ),
             }),
@@ -260,7 +292,7 @@ impl Plugin {
 
     fn set_registered(&self, is_registered: bool) {
         self.published
-            .set_registered(&self.offered.full_name, is_registered);
+            .set_registered(&self.start.offered.full_name, is_registered);
     }
 }
 

@@ -125,6 +125,7 @@ pub(in crate::agent) async fn run(
         }
     };
     tokio::select! {
+        biased;
         () = shutdown.cancelled() => Ok(()),
         ended = looks => ended,
     }
@@ -136,6 +137,7 @@ async fn until_needed(
     validated: &mut watch::Receiver<Arc<ValidatedConfigurations>>,
 ) -> anyhow::Result<()> {
     tokio::select! {
+        biased;
         some = slots.wait_for(|slots| !slots.is_empty()) => drop(some?),
         some = validated.wait_for(|validated| !validated.accepted.is_empty()) => drop(some?),
     }

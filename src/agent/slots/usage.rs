@@ -77,6 +77,7 @@ pub(in crate::agent) async fn run(
         let (mut gather, mut again) = (GATHER, Duration::MAX);
         loop {
             tokio::select! {
+                biased;
                 changed = slots.changed() => changed?,
                 changed = news.changed() => changed?,
                 () = sleep(again) => {}

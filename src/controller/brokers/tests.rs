@@ -6,10 +6,11 @@ use crate::{
     },
     cluster::events,
     controller::{
-        shared::Settings,
+        clock::WallClock,
+        fixtures::settings,
         world::{BrokerJob, Meta, NodeState},
     },
-    model::{names::Key, variables::Variables},
+    model::names::Key,
 };
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
@@ -93,17 +94,8 @@ async fn pass(client: Client, world: World) -> Pass {
     let shared = Shared {
         events: events::events(client.clone(), "test", "test").0,
         client,
-        settings: Settings {
-            identity: "me".to_owned(),
-            namespace: "petiole".to_owned(),
-            watch_namespaces: vec![],
-            resource_prefix: "akri.sh".parse().unwrap(),
-            refused_pods: None,
-            variables: Variables::default(),
-            http_address: None,
-            device_lists: false,
-            device_networks: crate::model::networks::DeviceNetworks::default(),
-        },
+        clock: WallClock::System,
+        settings: settings("me"),
         is_leader: watch::channel(true).1,
     };
     let mut brokers = Brokers::new("akri.sh".parse().unwrap());

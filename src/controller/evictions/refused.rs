@@ -72,7 +72,7 @@ async fn look_at(
         .limit(PAGE);
     loop {
         let page = api.list(&failed).await?;
-        let now = Timestamp::now();
+        let now = shared.clock.now();
         for pod in page.items.into_iter().filter_map(|read| read.0.ok()) {
             if let Some(owner) = is_due(&pod, prefixes, now) {
                 delete(shared, &pod, owner).await;

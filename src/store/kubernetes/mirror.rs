@@ -4,6 +4,7 @@ use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     files,
+    own_thread::aside,
     store::{Configurations, Instances, configuration_key, instance_key},
 };
 use anyhow::Context as _;
@@ -14,10 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -125,6 +123,7 @@ pub(super) async fn run(
     }
     loop {
         let is_news = tokio::select! {
+            biased;
             changed = news.changed() => {
                 changed?;
                 true
@@ -162,7 +161,7 @@ async fn write_all(inner: &Inner) -> anyhow::Result<()> {
     let folder = inner.mirror.folder.clone();
     let instances = inner.instances.borrow().clone();
     let configurations = inner.configurations.borrow().clone();
-    let is_written = spawn_blocking(move || {
+    let is_written = aside(move || {
         prepare(&folder)?;
         let all: Vec<_> = instances.values().collect();
         write(&folder.join("instances.json"), &all)?;

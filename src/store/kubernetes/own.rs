@@ -92,6 +92,7 @@ pub(super) async fn run(
             if step == Step::Wait {
                 let until = *due.get_or_insert(began + LOOK_DELAY);
                 tokio::select! {
+                    biased;
                     changed = reports.changed() => { changed?; reports.mark_changed(); }
                     () = sleep_until(until) => {}
                 }
@@ -111,6 +112,7 @@ pub(super) async fn run(
                 }
             }
             tokio::select! {
+                biased;
                 changed = reports.changed() => changed?,
                 changed = configurations.changed() => changed?,
                 changed = own.changed() => { changed?; own.mark_changed(); }

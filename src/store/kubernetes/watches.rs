@@ -51,6 +51,7 @@ impl Inner {
         let mut due: Option<Instant> = None;
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return Ok(()),
                 () = sleep_until(due.unwrap_or(published)), if due.is_some() => {
                     self.publish();

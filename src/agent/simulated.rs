@@ -1,0 +1,169 @@
+//! What the simulation runs of an agent: all tasks but discovery, the validation of Configurations, and the sockets of the
+//! plugins: their lists are handed over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
+use super::{
+    KUBELET_STARTUP_GRACE, LOOK_INTERVAL, Place, RESOURCE_NAME_HOLD, Settings,
+    cdi_files::CdiFiles,
+    instances,
+    kubelet_records::Records,
+    plugins::{self, Allocator, Start},
+    slots,
+    tasks::Agent,
+    values::{KubeletSocket, Slot, ValidatedConfigurations},
+};
+use crate::{
+    discovery::session::Discoveries,
+    model::{names::ObjectKey, resource_name::ResourceName, slot::SlotId, slot_table::Resource},
+    store::Store,
+};
+use futures::future::BoxFuture;
+use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+pub(crate) type Task = BoxFuture<'static, anyhow::Result<()>>;
+
+/// The list of a resource; `None` if its plugin has ended.
+pub(crate) type List = (ResourceName, Option<Arc<[Slot]>>);
+
+pub(crate) struct Simulated {
+    agent: Agent,
+    allocator: Allocator,
+}
+
+impl Simulated {
+    /// Returns an agent and its tasks. `records` are those of its node's kubelet, which gets `lists`.
+    pub(crate) fn new(
+        node: &str,
+        store: Arc<dyn Store>,
+        records: Arc<dyn Records>,
+        lists: mpsc::UnboundedSender<List>,
+        stop: &CancellationToken,
+    ) -> (Self, Vec<Task>) {
+        let mut agent = Agent::new(settings(node), store.clone(), Place::alone().state());
+        agent.records.source = records;
+        let (requests, requested) = mpsc::channel(64);
+        let node = agent.settings.node_name.clone();
+        let running = store.clone();
+        let until = stop.clone();
+        let uses = agent.uses.clone();
+        let usage = slots::usage::run(
+            store,
+            agent.table.clone(),
+            node,
+            requests.clone(),
+            stop.clone(),
+        );
+        let runs = move |start, stop| -> BoxFuture<'static, ()> {
+            Box::pin(hand_over(start, lists.clone(), stop))
+        };
+        let inputs = agent.plugins(CdiFiles::new(None));
+        let published = agent.published.clone();
+        let plugins = plugins::keep(inputs.clone(), published, Box::new(runs), stop.clone());
+        let tasks: Vec<Task> = vec![
+            Box::pin(plugins),
+            Box::pin(async move { running.run(until).await }),
+            Box::pin(instances::run(agent.instances(), stop.clone())),
+            Box::pin(slots::run(agent.slots(), requested, stop.clone())),
+            Box::pin(usage),
+            Box::pin(slots::reclaim::run(
+                agent.reclaim(),
+                requests.clone(),
+                uses,
+                stop.clone(),
+            )),
+        ];
+        let allocator = Allocator::new(inputs, requests);
+        (Self { agent, allocator }, tasks)
+    }
+
+    pub(crate) async fn allocate(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<ContainerAllocateResponse, Status> {
+        let answers = self.allocator.allocate(resource, vec![ids]).await;
+        Ok(answers?.remove(0))
+    }
+
+    pub(crate) async fn pre_start(
+        &self,
+        resource: &Resource,
+        ids: Vec<String>,
+    ) -> Result<(), Status> {
+        self.allocator.pre_start(resource, ids).await
+    }
+
+    pub(crate) fn validated(&self) -> &watch::Sender<Arc<ValidatedConfigurations>> {
+        &self.agent.validated
+    }
+
+    pub(crate) fn discoveries(&self) -> &watch::Sender<Arc<Discoveries>> {
+        &self.agent.discoveries
+    }
+
+    /// Returns the resources that are registered with the kubelet.
+    pub(crate) fn registered(&self) -> &watch::Sender<BTreeSet<ResourceName>> {
+        &self.agent.published.registered
+    }
+
+    /// Says that there is another kubelet.
+    pub(crate) fn see_kubelet(&self, number: u64) {
+        let socket = KubeletSocket {
+            created: SystemTime::UNIX_EPOCH + Duration::from_secs(number),
+            inode: number,
+        };
+        self.agent.kubelet.send_replace(Some(socket));
+    }
+
+    /// Returns the slots that this agent finds with a holder besides its own container.
+    pub(crate) fn held_twice(&self) -> BTreeSet<SlotId> {
+        let uses = self.agent.uses.borrow();
+        let uses = uses.as_deref().unwrap_or_default();
+        let adoptions = self.agent.table.borrow().adoptions(uses);
+        adoptions
+            .twice
+            .into_iter()
+            .map(|twice| twice.slot)
+            .collect()
+    }
+}
+
+/// Runs a plugin: hands over its list at each change.
+async fn hand_over(start: Start, lists: mpsc::UnboundedSender<List>, stop: CancellationToken) {
+    let (name, mut slots) = (start.offered.full_name, start.slots);
+    slots.mark_changed();
+    while let Some(Ok(())) = stop.run_until_cancelled(slots.changed()).await {
+        let list = slots.borrow_and_update().clone();
+        lists.send((name.clone(), Some(list))).ok();
+    }
+    lists.send((name, None)).ok();
+}
+
+fn settings(node: &str) -> Settings {
+    Settings {
+        node_name: node.into(),
+        resource_prefixes: "akri.sh".parse().unwrap(),
+        nodes: None,
+        node_labels: false,
+        property_sources: None,
+        plugin_folder: "/nowhere".into(),
+        pod_resources_socket: "/nowhere".into(),
+        own_pod: Some(ObjectKey::new("default", format!("agent-{node}"))),
+        kubelet_startup_grace: KUBELET_STARTUP_GRACE,
+        look_interval: LOOK_INTERVAL,
+        resource_name_hold: RESOURCE_NAME_HOLD,
+        max_configurations: 100,
+        max_instances: 1000,
+        containers: crate::model::container_devices::ContainerRules::default(),
+        #[cfg(feature = "people")]
+        render_brokers: None,
+        http_address: None,
+        metrics_address: None,
+    }
+}

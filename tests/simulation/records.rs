@@ -1,0 +1,113 @@
+//! Shows an agent the records of its node's simulated kubelet: the list of its pod resources API, and its checkpoint.
+use super::{
+    World,
+    kubelet::{Checkpoint as All, Given, Holding},
+    machine::Process,
+};
+use crate::{
+    agent::{
+        kubelet_records::{Checkpoint, Records, Version, plan::entry},
+        pod_resources::listed,
+        values::PodList,
+    },
+    model::{container_edits::SLOT_VARIABLE, resource_name::ResourcePrefixes},
+};
+use anyhow::Context as _;
+use futures::future::{BoxFuture, ready};
+use petiole_kubelet_api::{
+    checkpoint::{Entry, encoded},
+    device_plugin::ContainerAllocateResponse,
+    pod_resources::PodResources,
+};
+use prost::Message as _;
+use std::{
+    collections::BTreeMap,
+    rc::Rc,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// The checkpoint on the disk of a node, and the number of its writes.
+#[derive(Default)]
+pub(super) struct Disk {
+    pub(super) checkpoint: All,
+    pub(super) written: u64,
+}
+
+pub(super) struct OfNode {
+    disk: Arc<Mutex<Disk>>,
+    asks: mpsc::UnboundedSender<oneshot::Sender<Vec<PodResources>>>,
+}
+
+impl OfNode {
+    /// Returns the records of a node, for the agent that is this process.
+    pub(super) fn new(world: &Rc<World>, at: usize, agent: Process) -> Self {
+        let (asks, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<_>>();
+        let of = world.clone();
+        world.machine.spawn(agent, async move {
+            while let Some(reply) = asked.recv().await {
+                let world = of.clone();
+                of.machine.spawn(agent, async move {
+                    let pods = world.nodes[at].list_pods(&world).await;
+                    pods.and_then(|pods| reply.send(pods).ok());
+                });
+            }
+        });
+        let disk = world.nodes[at].disk.clone();
+        Self { disk, asks }
+    }
+}
+
+impl Records for OfNode {
+    fn list(&self) -> BoxFuture<'_, anyhow::Result<PodList>> {
+        Box::pin(async {
+            let (reply, answer) = oneshot::channel();
+            self.asks.send(reply).ok();
+            let pods = answer.await.context("the kubelet does not answer")?;
+            Ok(listed(pods, &prefixes()))
+        })
+    }
+
+    fn checkpoint(&self) -> BoxFuture<'_, Checkpoint> {
+        let disk = self.disk.lock().unwrap();
+        let all = disk.checkpoint.iter().map(written);
+        let checkpoint = match disk.written {
+            0 => Checkpoint::Missing,
+            _ => Checkpoint::Read {
+                entries: all.filter_map(|one| entry(&one, &prefixes())).collect(),
+                is_fresh: false,
+            },
+        };
+        Box::pin(ready(checkpoint))
+    }
+
+    fn version(&self) -> Option<Version> {
+        let written = self.disk.lock().unwrap().written;
+        let version = Version {
+            inode: written,
+            ..Version::default()
+        };
+        (written > 0).then_some(version)
+    }
+}
+
+fn prefixes() -> ResourcePrefixes {
+    "akri.sh".parse().unwrap()
+}
+
+/// Returns an entry of the file, as the kubelet writes it.
+fn written(((uid, container, resource), given): (&Holding, &Given)) -> Entry {
+    let slots: Vec<String> = given.values().map(ToString::to_string).collect();
+    let response = ContainerAllocateResponse {
+        envs: BTreeMap::from([(SLOT_VARIABLE.to_owned(), slots.join(","))]),
+        ..ContainerAllocateResponse::default()
+    };
+    let ids = given.keys().cloned().collect();
+    Entry {
+        pod_uid: uid.to_string(),
+        container_name: (*container).to_owned(),
+        resource_name: resource.clone(),
+        device_ids: Some(BTreeMap::from([(-1, Some(ids))])),
+        alloc_resp: Some(encoded(&response.encode_to_vec())),
+    }
+}
