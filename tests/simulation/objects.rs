@@ -55,6 +55,7 @@ impl Stored for Node {
             since,
             is_out_of_service,
             labels,
+            networks: _,
         } = &self.state;
         let taints = is_out_of_service.then(|| json!({ "key": OUT_OF_SERVICE }));
         json!({
