@@ -1,11 +1,12 @@
 //! What the simulation runs of an agent: all tasks but discovery, the validation of Configurations, and the sockets of the
 //! plugins: their lists are handed over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
 use super::{
-    KUBELET_STARTUP_GRACE, LOOK_INTERVAL, Place, RESOURCE_NAME_HOLD, Settings,
     cdi_files::CdiFiles,
     instances,
     kubelet_records::Records,
+    place::Place,
     plugins::{self, Allocator, Start},
+    settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings},
     slots,
     tasks::Agent,
     values::{KubeletSocket, Slot, ValidatedConfigurations},
