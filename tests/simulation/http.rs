@@ -150,9 +150,11 @@ impl Asked {
                 body,
                 ..
             } = self;
-            match self.is_write() {
-                true => format!("{method} {resource} {name} {body}"),
-                false => format!("{method} {resource} {name}"),
+            match resource.as_str() {
+                // Its name is made of the machine's clock.
+                "events" => format!("{method} {resource}"),
+                _ if self.is_write() => format!("{method} {resource} {name} {body}"),
+                _ => format!("{method} {resource} {name}"),
             }
         };
         if self.is_write() {
