@@ -18,7 +18,7 @@ pub(super) use table::SharedTable;
 
 use super::{connections, settings::Clock};
 use crate::{
-    model::slot_table::{Claim, SlotChange},
+    model::slot_table::{Claim, ClaimError, SlotChange},
     store::{Exchange, Store, StoreError},
 };
 use futures::{
@@ -30,7 +30,7 @@ use request::WRITE_TIMEOUT;
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -39,6 +39,8 @@ use tracing::{info, warn};
 const LATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of times that one claim is tried, if other nodes take its slots first.
 const TRIES: usize = 3;
+/// The longest wait until another write of a slot that is claimed is done.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait until the table shows that another node has a slot. The store knows it by then.
 const OBSERVED_WITHIN: Duration = Duration::from_millis(300);
 
@@ -140,9 +142,13 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
         return None; // the kubelet has ended its call
     }
     let mut tries = 0;
+    let (mut table, until) = (slots.table.subscribe(), Instant::now() + BUSY_WAIT);
     let (claim, undo) = loop {
-        tries += 1;
+        table.mark_unchanged();
         match prepared(slots, &request) {
+            // What the kubelet's records say of the container itself is being written: a look at them was quicker than its call.
+            Err(Refusal::Slot(ClaimError::Busy { .. }))
+                if matches!(timeout_at(until, table.changed()).await, Ok(Ok(()))) => {}
             Err(refusal) => {
                 answer(request.reply, Err(refusal));
                 return None;
@@ -153,7 +159,8 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
                 undo,
             }) => match write(slots, &claim, writes).await {
                 Written::Done => break (claim, undo),
-                Written::Refused(StoreError::SlotTaken { .. }) if tries < TRIES => {
+                Written::Refused(StoreError::SlotTaken { .. }) if tries + 1 < TRIES => {
+                    tries += 1;
                     write_each(slots, undo, "claim undone").await;
                     observed(slots, &request, &claim).await;
                 }

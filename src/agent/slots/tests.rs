@@ -2,7 +2,8 @@ use super::*;
 use crate::{
     api::reason::Reason,
     model::{
-        instance_name::InstanceKey,
+        instance_name::{InstanceKey, InstanceName},
+        slot::{SlotId, SlotOwner},
         slot_table::{ObservedSlots, Precedence, Resource},
     },
     store::{About, Configurations, Instances, Reports, Store},
@@ -49,7 +50,10 @@ impl Store for Contended {
                     slot: format!("cam-1-{PREFERRED}"),
                     owner: "node-b".to_owned(),
                 }),
-                _ => Ok(()),
+                _ => {
+                    sleep(OBSERVED_WITHIN / 10).await;
+                    Ok(())
+                }
             }
         })
     }
@@ -81,16 +85,22 @@ fn observed_with(owner: &str) -> ObservedSlots {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_another_node_beats_is_tried_with_another_slot_once_the_table_shows_it() {
+fn contended() -> (Arc<Contended>, Slots) {
     let table = SharedTable::new("node-a");
     table.observe(|slots| slots.observe([observed_with("")]));
     let store = Arc::new(Contended::default());
     let slots = Slots {
         store: store.clone(),
         clock: Clock::start(),
-        table: table.clone(),
+        table,
     };
+    (store, slots)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_another_node_beats_is_tried_with_another_slot_once_the_table_shows_it() {
+    let (store, slots) = contended();
+    let table = slots.table.clone();
     let (reply, answer) = oneshot::channel();
     let request = ClaimRequest {
         resource: Resource::Configuration("cam".into()),
@@ -108,4 +118,28 @@ async fn a_claim_that_another_node_beats_is_tried_with_another_slot_once_the_tab
     let claimed: Vec<u32> = claim.changes().map(|change| change.slot.index).collect();
     assert_eq!(claimed, [PREFERRED - 1]);
     assert_eq!(store.writes.load(Ordering::Relaxed), 2);
+}
+
+/// A look at the kubelet's records can be quicker than the call: both want the slot for the same container.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
+    let (_, slots) = contended();
+    let change = SlotChange {
+        key: InstanceKey::new("default", "cam-1"),
+        slot: SlotId::new(&InstanceName::from("cam-1"), 0),
+        from: None,
+        to: Some(SlotOwner::Node("node-a".into())),
+    };
+    let (reply, answer) = oneshot::channel();
+    let request = ClaimRequest {
+        resource: Resource::Instance("cam-1".into()),
+        containers: vec![vec!["cam-1-0".to_owned()]],
+        gone: BTreeSet::new(),
+        connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
+        reply,
+    };
+    tokio::join!(adopt(&slots, vec![change]), claim(&slots, request));
+    let claim = answer.await.unwrap().unwrap();
+    let claimed: Vec<u32> = claim.changes().map(|change| change.slot.index).collect();
+    assert_eq!(claimed, [0]);
 }
