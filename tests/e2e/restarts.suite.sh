@@ -279,6 +279,7 @@ test_no_slot_is_released_while_the_kubelet_knows_nothing() {
     within 30 "the kubelet of $node has the plugins by new sockets" has_only_new_sockets "$node" "$old"
   done
   # Without the API server the kubelet lists no Pods, while they run.
+  within 10 "the kubelet has registered them" serves node-1 2
   for_all_of 115 "the agents serve" serves node-1 2
   cluster apiserver start
   within 30 "the API server shows the brokers" has_brokers cams 2
