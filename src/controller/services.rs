@@ -211,9 +211,13 @@ where
     let result = api
         .patch(&key.name, &params, &Patch::Apply(&apply.manifest))
         .await;
-    result.map_err(|e| match e {
-        kube::Error::Api(status) if is_refused(kind, &status) => refused(&apply, &status),
-        e => Written::new(tried(&key, "apply it", Err(e))),
+    result.map_err(|e| {
+        if let kube::Error::Api(status) = &e
+            && is_refused(kind, status)
+        {
+            return refused(&apply, status);
+        }
+        Written::new(tried(&key, "apply it", Err(e)))
     })
 }
 

@@ -36,6 +36,22 @@ fn listed(health: &str) -> Listed {
     Listed::from([("akri.sh/cam".parse().unwrap(), slots.collect())])
 }
 
+fn with_four_of(resource: &ResourceName) -> Objects<OwnNode> {
+    let entries = BTreeMap::from([(resource.clone(), "4".to_owned())]);
+    let resources = NodeResources {
+        capacity: entries.clone(),
+        allocatable: entries,
+    };
+    let own = OwnNode {
+        resources,
+        ..OwnNode::default()
+    };
+    let mut objects = Objects::default();
+    let key = crate::model::names::ObjectKey::new("", "a");
+    objects.objects.insert(key, Arc::new(own));
+    objects
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second_later_and_the_kubelet_is_not_asked()
  {
@@ -54,20 +70,7 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     let settings = Settings::for_tests("akri.sh");
     let nodes = Nodes::new(Client::new(server, "default"), &settings.resource_prefixes);
     let cam: ResourceName = "akri.sh/cam".parse().unwrap();
-    let entries = BTreeMap::from([(cam.clone(), "4".to_owned())]);
-    let resources = NodeResources {
-        capacity: entries.clone(),
-        allocatable: entries,
-    };
-    let own = OwnNode {
-        resources,
-        ..OwnNode::default()
-    };
-    let mut objects = Objects::default();
-    let key = crate::model::names::ObjectKey::new("", "a");
-    objects.objects.insert(key, Arc::new(own));
-    let (seen, own) = watch::channel(None);
-    seen.send_replace(Some(Arc::new(objects)));
+    let (_seen, own) = watch::channel(Some(Arc::new(with_four_of(&cam))));
     let (list, lists) = watch::channel(listed("hhhh"));
     let (_registered, registered) = watch::channel(BTreeSet::from([cam]));
     let (_kubelet, kubelet) = watch::channel(None);

@@ -126,7 +126,7 @@ async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
     let (_, slots) = contended();
     let change = SlotChange {
         key: InstanceKey::new("default", "cam-1"),
-        slot: SlotId::new(&InstanceName::from("cam-1"), 0),
+        slot: SlotId::new(InstanceName::from("cam-1"), 0),
         from: None,
         to: Some(SlotOwner::Node("node-a".into())),
     };

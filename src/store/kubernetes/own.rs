@@ -64,10 +64,8 @@ pub(super) async fn run(
     let client = inner.client.clone();
     let mut writer = Writer::new(client, &inner.settings.node_name);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let (started, mut bucket) = (
-        Instant::now(),
-        TokenBucket::new(BURST, A_SECOND, Duration::ZERO),
-    );
+    let started = Instant::now();
+    let mut bucket = TokenBucket::new(BURST, A_SECOND, Duration::ZERO);
     let mut due: Option<Instant> = None;
     let write = async {
         // No report exists yet, and the content of the object is not known.

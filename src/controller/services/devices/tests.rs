@@ -121,7 +121,12 @@ impl Cluster {
                     services.insert(apply.key, Arc::new(service));
                 }
             }
-            Action::Delete { kind, key, uid, .. } if kind == Kind::EndpointSlice => {
+            Action::Delete {
+                kind: Kind::EndpointSlice,
+                key,
+                uid,
+                ..
+            } => {
                 assert_eq!(slices.remove(&key).unwrap().meta.uid, uid);
             }
             Action::Delete { key, uid, .. } => {
