@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
 };
-use variants::VARIANTS;
+use variants::{REFUSED, VARIANTS};
 
 /// A variant sets every value of the chart. So a template that ignores a value, or writes it into the wrong place, is seen in
 /// the files.
@@ -133,68 +133,7 @@ fn every_variant_renders_as_kept() {
 #[test]
 fn values_that_are_unknown_or_wrong_are_refused_by_name() {
     let Some(helm) = helm() else { return };
-    for (value, named) in [
-        ("controler.replicas=1", "controler"),
-        ("agent.extraEnvs=1", "extraEnvs"),
-        ("agent.http.hots=x", "hots"),
-        ("agent.http.metrics.hots=x", "hots"),
-        ("agent.tolerations[0].kye=a", "kye"),
-        ("agent.resources.limit.cpu=1", "limit"),
-        ("image.pullSecrets[0].nmae=a", "nmae"),
-        ("uninstall.waitForTidi=true", "waitForTidi"),
-        ("kubelet.distribution=openwrt", "distribution"),
-        ("monitor.kind=Both", "kind"),
-        ("cdi.kinds={block}", "kinds"),
-        ("agent.allowVariables={A=b}", "allowVariables"),
-        ("agent.containerPaths={opt}", "containerPaths"),
-        ("admissionPolicies.broker=true", "broker"),
-        (
-            "resourcePrefixes={kubernetes.io}",
-            "resourcePrefixes: \"kubernetes.io\" is Kubernetes' own",
-        ),
-        ("resourcePrefixes={}", "resourcePrefixes"),
-        ("agent.stateDir=relative", "stateDir"),
-        ("log.level=verbose", "error|warn|info|debug"),
-        ("log.level=petiole=debgu", "/log/level"),
-        ("agent.maxSurge=0%", "/agent/maxSurge"),
-        ("agent.maxUnavailable=0", "want 1"),
-        ("controller.replicas=0", "want 1"),
-        ("controller.podDisruptionBudget.maxUnavailable=0", "want 1"),
-        ("resourcePrefixes={akri_sh}", "/resourcePrefixes/0"),
-        (
-            "networkPolicy.metricsFrom[0].podSelecter.a=b",
-            "podSelecter",
-        ),
-        ("monitor.rule.enabled=true", "rule"),
-        ("image.tag=a b", "/image/tag"),
-        ("discovery.resource.limits.cpu=1", "resource"),
-        (
-            "discoveryProperties.enabled=true",
-            "discoveryProperties.namespaces is empty",
-        ),
-        ("udev.enabled=true", "udev.subsystems is empty"),
-        ("probe.enabled=true", "probe.networks is empty"),
-        (
-            "probe.enabled=true,probe.networks={10.1.2.0/24}",
-            "probe.clusterNetworks is empty",
-        ),
-        ("probe.networks={10.1.2}", "/probe/networks"),
-        ("probe.networks={10.1.2.0/33}", "/probe/networks"),
-        ("probe.clusterNetworks={dead}", "/probe/clusterNetworks"),
-        (
-            "deviceServices.networks={10.1.2.0/24}",
-            "deviceServices.clusterNetworks is empty",
-        ),
-        (
-            "deviceServices.networks={10.1.2.3}",
-            "/deviceServices/networks",
-        ),
-        ("deviceServices.networks={*}", "/deviceServices/networks"),
-        (
-            "deviceServices.clusterNetworks={10.1.2}",
-            "/deviceServices/clusterNetworks",
-        ),
-    ] {
+    for (value, named) in REFUSED {
         let output = render(&helm, &[value]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{value} is taken");

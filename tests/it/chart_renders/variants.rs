@@ -1,4 +1,4 @@
-//! The values with which the chart is rendered.
+//! The values with which the chart is rendered, and those that it refuses.
 
 /// The variants with their values.
 pub(super) const VARIANTS: &[(&str, &[&str])] = &[
@@ -95,5 +95,69 @@ pub(super) const VARIANTS: &[(&str, &[&str])] = &[
             "uninstall.affinity.podAffinity.x=y",
             "controller.podDisruptionBudget.enabled=false,admissionPolicies.enabled=false",
         ],
+    ),
+];
+
+/// Values that are unknown or wrong, with what the error says.
+pub(super) const REFUSED: &[(&str, &str)] = &[
+    ("controler.replicas=1", "controler"),
+    ("agent.extraEnvs=1", "extraEnvs"),
+    ("agent.http.hots=x", "hots"),
+    ("agent.http.metrics.hots=x", "hots"),
+    ("agent.tolerations[0].kye=a", "kye"),
+    ("agent.resources.limit.cpu=1", "limit"),
+    ("image.pullSecrets[0].nmae=a", "nmae"),
+    ("uninstall.waitForTidi=true", "waitForTidi"),
+    ("kubelet.distribution=openwrt", "distribution"),
+    ("monitor.kind=Both", "kind"),
+    ("cdi.kinds={block}", "kinds"),
+    ("agent.allowVariables={A=b}", "allowVariables"),
+    ("agent.containerPaths={opt}", "containerPaths"),
+    ("admissionPolicies.broker=true", "broker"),
+    (
+        "resourcePrefixes={kubernetes.io}",
+        "resourcePrefixes: \"kubernetes.io\" is Kubernetes' own",
+    ),
+    ("resourcePrefixes={}", "resourcePrefixes"),
+    ("agent.stateDir=relative", "stateDir"),
+    ("log.level=verbose", "error|warn|info|debug"),
+    ("log.level=petiole=debgu", "/log/level"),
+    ("agent.maxSurge=0%", "/agent/maxSurge"),
+    ("agent.maxUnavailable=0", "want 1"),
+    ("controller.replicas=0", "want 1"),
+    ("controller.podDisruptionBudget.maxUnavailable=0", "want 1"),
+    ("resourcePrefixes={akri_sh}", "/resourcePrefixes/0"),
+    (
+        "networkPolicy.metricsFrom[0].podSelecter.a=b",
+        "podSelecter",
+    ),
+    ("monitor.rule.enabled=true", "rule"),
+    ("image.tag=a b", "/image/tag"),
+    ("discovery.resource.limits.cpu=1", "resource"),
+    (
+        "discoveryProperties.enabled=true",
+        "discoveryProperties.namespaces is empty",
+    ),
+    ("udev.enabled=true", "udev.subsystems is empty"),
+    ("probe.enabled=true", "probe.networks is empty"),
+    (
+        "probe.enabled=true,probe.networks={10.1.2.0/24}",
+        "probe.clusterNetworks is empty",
+    ),
+    ("probe.networks={10.1.2}", "/probe/networks"),
+    ("probe.networks={10.1.2.0/33}", "/probe/networks"),
+    ("probe.clusterNetworks={dead}", "/probe/clusterNetworks"),
+    (
+        "deviceServices.networks={10.1.2.0/24}",
+        "deviceServices.clusterNetworks is empty",
+    ),
+    (
+        "deviceServices.networks={10.1.2.3}",
+        "/deviceServices/networks",
+    ),
+    ("deviceServices.networks={*}", "/deviceServices/networks"),
+    (
+        "deviceServices.clusterNetworks={10.1.2}",
+        "/deviceServices/clusterNetworks",
     ),
 ];

@@ -29,7 +29,6 @@ fn deployed() -> World {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn who_was_evicted_and_why_is_said_of_pods_workloads_and_devices() {
     let evicted = |world: World, pod: &str| world.event("Pod", pod, ("PodEvicted", WHY));
     run(vec![
