@@ -176,6 +176,7 @@ e2e-long seconds="1000": image
     OPCUA_STACKS=yes tests/e2e/run opcua:
     MQTT_STACKS=yes tests/e2e/run mqtt:
     PROBE_STACKS=yes tests/e2e/run probe:
+    TIDY_WAITS=yes tests/e2e/run "lifecycle: waiting for tidy"
     SKEW_IMAGE=$({{ just_executable() }} old-image) tests/e2e/run skew:
     ONVIF_STACKS=yes tests/e2e/run onvif:
     tests/e2e/soak {{ seconds }}
