@@ -214,6 +214,15 @@ address_of_camera() {
   cluster on camera ip -4 -o addr show scope global | awk 'NR == 1 { sub("/.*", "", $4); print $4 }'
 }
 
+# Runs a program of the node in the network of a Pod, whose image has none of its kind.
+in_network_of() { # POD NODE COMMAND…
+  local id pid node=$2
+  id=$(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].containerID}')
+  pid=$(cluster on "$node" ctr -n k8s.io tasks list | awk -v id="${id#*://}" '$1 == id { print $2 }')
+  shift 2
+  cluster on "$node" nsenter -t "$pid" -n "$@"
+}
+
 test_a_pod_reaches_a_device_by_its_name_in_the_cluster() {
   clean
   local address instance pair began
@@ -230,7 +239,7 @@ test_a_pod_reaches_a_device_by_its_name_in_the_cluster() {
   within 20 "a Pod runs" is_running reader
   # This cluster has no DNS: the Pod is told what the name stands for.
   pair=$(endpoints "$instance-device")
-  kubectl exec reader -- busybox wget -q -O /dev/null -T 5 "http://${pair% *}/" || fail "the Pod does not reach the device at ${pair% *}"
+  in_network_of reader node-1 curl -s -o /dev/null --max-time 5 "http://${pair% *}/" || fail "the Pod does not reach the device at ${pair% *}"
   began=$EPOCHREALTIME
   goodbye door
   within 4 "the device is not ready" has_endpoint "$instance-device" "$address:554 false"
