@@ -100,7 +100,7 @@ impl Agent {
     }
 
     /// Starts the tasks that look: at Configurations, at Instances, at the kubelet's folder and for devices. They write nothing.
-    /// Those that work for the LAN and for authors of Configurations run on `thread`.
+    /// The tasks that work for the LAN and for authors of Configurations run on `thread`.
     pub(super) fn spawn_looking(
         &self,
         tasks: &mut Supervisor,

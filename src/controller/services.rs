@@ -52,7 +52,7 @@ struct OfPart {
     idle: Idle,
     /// The last reported problem of each Service, and whose it is.
     troubles: BTreeMap<ObjectKey, (Owner, Problem)>,
-    /// What is to be said of devices without a name.
+    /// The problems of devices that get no name.
     refused: Problems,
 }
 

@@ -4,7 +4,7 @@ use crate::yaml;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What is no object.
+/// The origin of what stands in no object.
 const FILE: &str = "the file";
 
 /// What a plugin was told in one place.

@@ -110,7 +110,7 @@ struct PlanOfOne<'a> {
     discovery: Option<&'a DiscoveryState>,
     /// The Instances of this Configuration, less those that a device was found for.
     unseen: BTreeMap<&'a InstanceKey, &'a Instance>,
-    /// Those that have names of their own, by their devices.
+    /// The Instances that have names of their own, by their devices.
     own_named: BTreeMap<DeviceId, &'a InstanceKey>,
     absences: Absences,
     wake_in: Option<Duration>,

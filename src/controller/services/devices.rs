@@ -34,7 +34,7 @@ const FORMAT: &str = "device-1";
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// What is to be said of devices without a name.
+    /// The problems of devices that get no name.
     pub(crate) refused: Problems,
 }
 

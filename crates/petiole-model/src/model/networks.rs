@@ -112,7 +112,7 @@ pub fn special() -> Vec<Range> {
 pub struct DeviceNetworks {
     allowed: Vec<Range>,
     special: Vec<Range>,
-    /// Those of the Pods and Services of the cluster.
+    /// The networks of the Pods and Services of the cluster.
     cluster: Vec<Range>,
 }
 

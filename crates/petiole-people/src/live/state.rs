@@ -81,7 +81,7 @@ pub(super) struct Shown<'a> {
     devices: &'a [Device],
     /// The Configurations that are not ready.
     configurations: &'a [NotReady],
-    /// What is said of the devices that have no Instances.
+    /// The sentences about devices that have no Instances.
     notes: &'a [String],
     /// The newest first.
     changes: Vec<&'a Change>,

@@ -19,7 +19,7 @@ pub(super) fn names(entries: &[Range], address: IpAddr, special: &[Range]) -> bo
 pub struct Networks {
     /// `None`: all of them, for a user who is root of the machine.
     allowed: Option<Vec<Range>>,
-    /// Those of the cluster, which an entry must lie within as in [`special`] ones.
+    /// The networks of the cluster, which an entry must lie within as in [`special`] ones.
     cluster: Vec<Range>,
 }
 
