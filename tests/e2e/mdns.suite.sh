@@ -6,7 +6,7 @@ HOME_OF_NODE=$SUITE/edge
 STATE=$HOME_OF_NODE/state
 CONFIGURATIONS=$HOME_OF_NODE/configurations
 # How long all libraries together are watched.
-QUIET=${MDNS_QUIET:-120}
+WATCHED=${MDNS_QUIET:-120}
 # MDNS_RECORD=FOLDER: what the libraries say in their lives is recorded as inputs for `just fuzz`.
 LIBRARIES=(avahi zeroconf ciao bonjour multicast matter grandcat brutella hashicorp libmdns resolved)
 
@@ -200,9 +200,9 @@ test_all_libraries_on_one_lan_stay_healthy() {
   sleep 10
   local before
   before=$(changes)
-  sleep "$QUIET"
+  sleep "$WATCHED"
   equal "the number of changes" "$before" "$(changes)"
-  note "$count libraries for $QUIET s: no change"
+  note "$count libraries for $WATCHED s: no change"
 }
 
 test_names_are_kept_byte_by_byte() {
