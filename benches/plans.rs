@@ -172,14 +172,12 @@ fn serial_adapters(root: &std::path::Path, count: usize) {
 
 /// Measures the time in which an agent finds a thousand devices of its machine. The limit is 0.3 s.
 fn udev_scan(criterion: &mut Criterion) {
-    use petiole::{
-        discovery::{
-            DiscoveryHandler as _,
-            handlers::udev::{Subsystems, Udev},
-        },
-        model::device::DeviceSet,
+    use petiole::discovery::{
+        DiscoveryHandler as _, Properties, Task,
+        handlers::udev::{Subsystems, Udev},
     };
     use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
     const COUNT: usize = 1000;
     const LIMIT: Duration = Duration::from_millis(300);
     let folder = tempfile::tempdir().unwrap();
@@ -192,9 +190,9 @@ fn udev_scan(criterion: &mut Criterion) {
         .unwrap();
     let scan = || {
         runtime.block_on(async {
-            let (found, mut seen) = tokio::sync::watch::channel(DeviceSet::default());
-            let shutdown = tokio_util::sync::CancellationToken::new();
-            let run = udev.prepare(details).unwrap().run(found, shutdown);
+            let (task, mut seen) = Task::alone(CancellationToken::new());
+            let discovery = udev.prepare(details, &Properties::new()).unwrap();
+            let run = discovery.run(task);
             tokio::select! {
                 ended = run => panic!("{ended:?}"),
                 set = seen.wait_for(|set| set.complete) => assert_eq!(set.unwrap().devices.len(), COUNT),

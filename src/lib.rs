@@ -82,7 +82,7 @@ mod simulation;
 pub mod store;
 pub mod tidy;
 
-use petiole_base::{backoff, files, folder_watch, supervisor, yaml};
+use petiole_base::{backoff, files, folder_watch, supervisor, token_bucket, yaml};
 pub use petiole_cluster as cluster;
 pub use petiole_model::{api, model};
 pub use petiole_telemetry as telemetry;

@@ -9,7 +9,7 @@ pub(super) use flags::Flags;
 
 use crate::{
     discovery::{
-        Discovery, DiscoveryHandler,
+        Discovery, DiscoveryHandler, Task,
         external::ExternalDiscovery,
         handlers::{self, Allowed},
     },
@@ -48,7 +48,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         // A handler that takes no marks says so before anything is looked for.
         let handler = handler(&flags.handler, Allowed::all())?;
         let details = input.details_of(&[""])?;
-        let prepared = handler.prepare_with(&details, &input.properties);
+        let prepared = handler.prepare(&details, &input.properties);
         prepared.context("--mark")?;
     }
     let discovery = discovery(&flags, &input)?;
@@ -59,8 +59,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         broker_properties: input.broker_properties.clone(),
         scope: discovery.scope(),
     };
-    let (found, devices) = watch::channel(DeviceSet::default());
     let shutdown = CancellationToken::new();
+    let (task, devices) = Task::alone(shutdown.clone());
     let shown = shown(&flags, &input, Report::new(naming), devices);
     let show = async {
         let shown = tokio::select! {
@@ -70,7 +70,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         shutdown.cancel();
         shown
     };
-    let (ended, shown) = tokio::join!(discovery.run(found, shutdown.clone()), show);
+    let (ended, shown) = tokio::join!(discovery.run(task), show);
     ended.with_context(|| format!("handler {}", flags.handler))?;
     shown
 }
@@ -121,7 +121,7 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
         ..Allowed::all()
     };
     handler(&flags.handler, allowed)?
-        .prepare_with(&input.details, &input.properties)
+        .prepare(&input.details, &input.properties)
         .with_context(|| flags.details.clone())
 }
 

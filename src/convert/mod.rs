@@ -11,7 +11,7 @@ mod smarter;
 
 use crate::{
     agent,
-    discovery::handlers,
+    discovery::{Properties, handlers},
     model::{
         container_devices::ContainerRules, limits::AGENT_CONFIGURATIONS, printable::printable,
     },
@@ -90,8 +90,10 @@ fn checked(configuration: &Value) -> Result<String, String> {
     let info = &spec.discovery_handler;
     let mut handlers = handlers::builtin().into_iter();
     let handler = handlers.find(|handler| handler.name() == info.name);
-    let prepared = handler.map(|handler| handler.prepare(&info.discovery_details).map(drop));
-    prepared.unwrap_or(Ok(())).map_err(|e| e.to_string())?;
+    if let Some(handler) = handler {
+        let prepared = handler.prepare(&info.discovery_details, &Properties::new());
+        prepared.map_err(|e| e.to_string())?;
+    }
     Ok(text)
 }
 

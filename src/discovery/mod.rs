@@ -22,13 +22,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+/// The `discoveryProperties` of a Configuration that have a value, by their names.
+pub type Properties = BTreeMap<String, String>;
+
 /// A method to find devices, named by `discoveryHandler.name` of a Configuration.
 pub trait DiscoveryHandler: Send + Sync {
     /// Returns the value of `discoveryHandler.name`; case matters.
     fn name(&self) -> &'static str;
 
-    /// Reads `discoveryDetails`. Touches nothing: a Configuration is checked with it before anything starts.
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError>;
+    /// Reads `discoveryDetails`, and the `discoveryProperties` that have a value. Touches nothing: a Configuration is checked
+    /// with it before anything starts.
+    fn prepare(
+        &self,
+        details: &str,
+        properties: &Properties,
+    ) -> Result<Box<dyn Discovery>, DetailsError>;
 
     /// Returns the scope of its devices if the details do not say another. Only devices of a node have device nodes.
     fn usual_scope(&self) -> Scope {
@@ -38,15 +46,6 @@ pub trait DiscoveryHandler: Send + Sync {
     /// The names of the `discoveryProperties` that it reads.
     fn reads(&self) -> Reads {
         Reads::Only(&[])
-    }
-
-    /// Prepares a discovery as `prepare` does, with the `discoveryProperties` that have a value.
-    fn prepare_with(
-        &self,
-        details: &str,
-        _properties: &BTreeMap<String, String>,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare(details)
     }
 
     /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
@@ -74,17 +73,35 @@ impl Reads {
 pub trait Discovery: Send {
     fn scope(&self) -> Scope;
 
-    /// Takes the Configuration for which it runs. A handler that divides something among its discoveries gives each namespace
-    /// and each Configuration its part.
-    fn belongs_to(&mut self, _configuration: &ConfigurationKey) {}
+    /// Publishes what it sees until the task ends. An error ends this run, and its caller starts another after a back-off;
+    /// what was published last stays until then.
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>>;
+}
 
-    /// Publishes what it sees to `found` until `shutdown`. An error ends this run, and its caller starts another
-    /// after a back-off; what was published last stays until then.
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>>;
+/// What a running discovery is given.
+#[derive(Debug)]
+pub struct Task {
+    /// The Configuration for which it runs. A handler that divides something among its discoveries gives each namespace and
+    /// each Configuration its part.
+    pub configuration: ConfigurationKey,
+    /// Where it publishes the devices that it sees: all of them, each time.
+    pub found: watch::Sender<DeviceSet>,
+    /// When it ends.
+    pub shutdown: CancellationToken,
+}
+
+impl Task {
+    /// Returns a task for no Configuration, with what it publishes: to try a handler.
+    pub fn alone(shutdown: CancellationToken) -> (Self, watch::Receiver<DeviceSet>) {
+        let (found, seen) = watch::channel(DeviceSet::default());
+        let configuration = ConfigurationKey::new("", "");
+        let task = Self {
+            configuration,
+            found,
+            shutdown,
+        };
+        (task, seen)
+    }
 }
 
 /// `discoveryDetails` that cannot be used. The message names the field, the value and what would be right.

@@ -92,7 +92,7 @@ impl Handlers {
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
         if let Some(handler) = self.by_name.get(spec.handler.as_str()) {
-            let prepared = handler.prepare_with(&spec.details, &spec.properties);
+            let prepared = handler.prepare(&spec.details, &spec.properties);
             if let Some(external) = &self.external
                 && external.isolates(&spec.handler)
             {

@@ -1,7 +1,7 @@
 //! The running discoveries: one task for each Configuration, whole device sets out.
 pub use super::registry::Handlers;
 use super::{
-    Discovery,
+    Discovery, Task,
     damping::{Belief, Damper, Flapping},
     part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
     plan::{Action, SessionSpec, plan},
@@ -189,11 +189,10 @@ impl Session {
             began: Instant::now(),
         };
         while !stop.is_cancelled() {
-            let Some(Ok(mut discovery)) = handlers.prepare(&self.spec) else {
+            let Some(Ok(discovery)) = handlers.prepare(&self.spec) else {
                 self.publish(|state| state.error = Some("its details are not accepted".to_owned()));
                 return stop.cancelled().await;
             };
-            discovery.belongs_to(&self.key);
             let begun = Instant::now();
             let error = self.run_once(discovery, &mut past, &stop).await;
             if begun.elapsed() > LAST_RETRY {
@@ -223,7 +222,12 @@ impl Session {
         let forward = self.forward(found.clone(), found.subscribe(), begin, past);
         // A task of its own: its panic is an error like another, and is tried again after a wait like another.
         let mut run = JoinSet::new();
-        run.spawn(discovery.run(found, stop.clone()).in_current_span());
+        let task = Task {
+            configuration: self.key.clone(),
+            found,
+            shutdown: stop.clone(),
+        };
+        run.spawn(discovery.run(task).in_current_span());
         let too_late = async {
             stop.cancelled().await;
             sleep(END_TIMEOUT).await;

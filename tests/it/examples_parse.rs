@@ -1,7 +1,10 @@
 //! Tests that the handler of each Configuration in `examples/` accepts it, and that it requests the device it finds.
 //! The Configurations in `tests/akri/`, which have the shapes of Akri's chart, must be read completely.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use petiole::{api::configuration::Configuration, discovery::handlers::builtin};
+use petiole::{
+    api::configuration::Configuration,
+    discovery::{Properties, handlers::builtin},
+};
 use serde_json::Value;
 use std::{collections::BTreeSet, path::Path};
 
@@ -84,7 +87,9 @@ fn akris_configurations_are_read_whole() {
         assert_kept(&path.display().to_string(), &written, &kept);
         let info = &read.spec.discovery_handler;
         if let Some(handler) = builtin().iter().find(|h| h.name() == info.name) {
-            let taken = handler.prepare(&info.discovery_details).map(drop);
+            let taken = handler
+                .prepare(&info.discovery_details, &Properties::new())
+                .map(drop);
             assert_eq!(taken, Ok(()), "{}", path.display());
         }
         names.insert(read.spec.discovery_handler.name);
@@ -127,7 +132,7 @@ fn check(file: &str, configuration: &Value) -> String {
     let handlers = builtin();
     let handler = handlers.iter().find(|h| h.name() == name);
     let handler = handler.unwrap_or_else(|| panic!("{file}: no handler {name}"));
-    if let Err(error) = handler.prepare(details) {
+    if let Err(error) = handler.prepare(details, &Properties::new()) {
         panic!("{file}: {error}");
     }
     assert!(spec["capacity"].as_u64().is_some_and(|c| c > 0), "{file}");

@@ -13,7 +13,8 @@ use petiole::{
     agent,
     cluster::{node::Nodes, property_sources::PropertySources},
     discovery::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, session::Handlers,
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        session::Handlers,
     },
     model::{
         device::{DeviceSet, Scope},
@@ -23,7 +24,6 @@ use petiole::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     path::{Path, PathBuf},
     sync::Arc,
@@ -35,8 +35,6 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 const SOON: Duration = Duration::from_secs(20);
-
-type Properties = BTreeMap<String, String>;
 
 /// The discoveries that were started: their details and their properties.
 type Runs = watch::Sender<Vec<(String, Properties)>>;
@@ -54,15 +52,11 @@ impl DiscoveryHandler for Recorder {
         "recorder"
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare_with(details, &Properties::new())
-    }
-
     fn reads(&self) -> Reads {
         Reads::Only(&["word"])
     }
 
-    fn prepare_with(
+    fn prepare(
         &self,
         details: &str,
         properties: &Properties,
@@ -79,16 +73,12 @@ impl Discovery for Recording {
         Scope::Shared
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let Recording { entry, runs } = *self;
             runs.send_modify(|runs| runs.push(entry));
-            found.send_replace(DeviceSet::complete([]));
-            shutdown.cancelled().await;
+            task.found.send_replace(DeviceSet::complete([]));
+            task.shutdown.cancelled().await;
             Ok(())
         })
     }

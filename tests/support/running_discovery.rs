@@ -1,9 +1,9 @@
 //! Runs one handler for a test: details in, sets out, conditions awaited with a timeout.
 use petiole::{
-    discovery::{DiscoveryError, handlers::builtin},
+    discovery::{DiscoveryError, Properties, Task, handlers::builtin},
     model::device::{Device, DeviceSet},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -26,18 +26,18 @@ impl RunningDiscovery {
     }
 
     pub fn start(handler: &str, details: &str) -> Self {
-        Self::start_with(handler, details, &BTreeMap::new())
+        Self::start_with(handler, details, &Properties::new())
     }
 
     /// Runs a handler with `discoveryProperties`.
-    pub fn start_with(handler: &str, details: &str, properties: &BTreeMap<String, String>) -> Self {
+    pub fn start_with(handler: &str, details: &str, properties: &Properties) -> Self {
         let handlers = builtin();
         let handler = handlers.iter().find(|h| h.name() == handler).unwrap();
-        let discovery = handler.prepare_with(details, properties).unwrap();
-        let (tx, found) = watch::channel(DeviceSet::default());
+        let discovery = handler.prepare(details, properties).unwrap();
         let shutdown = CancellationToken::new();
+        let (task, found) = Task::alone(shutdown.clone());
         let mut run = JoinSet::new();
-        run.spawn(discovery.run(tx, shutdown.clone()));
+        run.spawn(discovery.run(task));
         Self {
             found,
             shutdown,

@@ -1,7 +1,7 @@
 //! Implements a discovery handler whose devices a test adds and removes.
 use futures::future::BoxFuture;
 use petiole::{
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
     model::device::{Device, DeviceSet, Scope},
 };
 use std::{
@@ -12,7 +12,6 @@ use std::{
     },
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 /// The devices that discoveries see, by their details. It outlives the agent, as real devices do.
 #[derive(Clone, Default)]
@@ -76,7 +75,7 @@ impl DiscoveryHandler for TestHandler {
         "test"
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         if details.starts_with("refused") {
             return Err(DetailsError(format!("{details:?} is no test")));
         }
@@ -104,11 +103,7 @@ impl Discovery for TestDiscovery {
         }
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             self.runs.fetch_add(1, Ordering::SeqCst);
             match self.details.split('-').next() {
@@ -131,9 +126,9 @@ impl Discovery for TestDiscovery {
             }
             let mut source = self.source.subscribe();
             source.mark_changed();
-            while let Some(Ok(())) = shutdown.run_until_cancelled(source.changed()).await {
+            while let Some(Ok(())) = task.shutdown.run_until_cancelled(source.changed()).await {
                 if let Some(set) = source.borrow_and_update().clone() {
-                    found.send_replace(set);
+                    task.found.send_replace(set);
                 }
             }
             Ok(())

@@ -7,11 +7,8 @@ use super::{
     stream::{self, Isolated, KnownDevices, Stream},
 };
 use crate::{
-    discovery::{Discovery, DiscoveryError},
-    model::{
-        device::{DeviceSet, Scope},
-        typed_names::ConfigurationKey,
-    },
+    discovery::{Discovery, DiscoveryError, Task},
+    model::device::{DeviceSet, Scope},
     proto::discovery::DiscoverRequest,
     telemetry::metrics,
 };
@@ -25,7 +22,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tokio_util::task::JoinMap;
 use tracing::{info, warn};
 
 /// The most new problems of a set that the log names.
@@ -39,8 +36,6 @@ pub struct ExternalDiscovery {
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
     pub(super) known_devices: KnownDevices,
-    /// The Configuration for which it runs, as text.
-    pub(super) configuration: String,
     /// When the agent started.
     pub(super) agent_began: Instant,
 }
@@ -76,12 +71,11 @@ impl ExternalDiscovery {
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
             known_devices: KnownDevices::default(),
-            configuration: String::new(),
             agent_began: Instant::now(),
         }
     }
 
-    async fn follow(self, found: &watch::Sender<DeviceSet>) -> Result<(), DiscoveryError> {
+    async fn follow(self, task: &Task) -> Result<(), DiscoveryError> {
         let began = Instant::now();
         let mut registrations = self.registrations.subscribe();
         let (events, mut happened) = mpsc::channel(1);
@@ -95,6 +89,7 @@ impl ExternalDiscovery {
             running: JoinMap::new(),
             registered: BTreeMap::new(),
             events,
+            configuration: task.configuration.to_string(),
         };
         let mut endpoints = Endpoints::new(&self.name);
         loop {
@@ -109,7 +104,7 @@ impl ExternalDiscovery {
             let turn = endpoints.turn(began.elapsed());
             // Before a handler has said something there is nothing to say of its devices.
             if turn.set != DeviceSet::default() {
-                publish(turn.set, found);
+                publish(turn.set, &task.found);
             }
             let wake = async {
                 match turn.wake {
@@ -163,19 +158,11 @@ impl Discovery for ExternalDiscovery {
         self.scope
     }
 
-    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.configuration = configuration.to_string();
-    }
-
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             tokio::select! {
-                () = shutdown.cancelled() => Ok(()),
-                ended = self.follow(&found) => ended,
+                () = task.shutdown.cancelled() => Ok(()),
+                ended = self.follow(&task) => ended,
             }
         })
     }
@@ -218,6 +205,8 @@ struct Streams {
     /// The number of registrations of each endpoint.
     registered: BTreeMap<Endpoint, watch::Sender<u64>>,
     events: mpsc::Sender<(Endpoint, Event)>,
+    /// The Configuration for which they run, as text.
+    configuration: String,
 }
 
 impl Streams {
@@ -248,7 +237,7 @@ impl Streams {
                 paths: registration.paths(&discovery.host_paths),
                 isolated: isolated.then(|| Isolated {
                     known_devices: discovery.known_devices.clone(),
-                    configuration: discovery.configuration.clone(),
+                    configuration: self.configuration.clone(),
                 }),
                 registered: times.subscribe(),
                 events: self.events.clone(),

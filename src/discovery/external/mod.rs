@@ -152,7 +152,6 @@ impl External {
             registrations: self.registrations.clone(),
             host_paths: self.host_paths.clone(),
             known_devices: self.known_devices.clone(),
-            configuration: String::new(),
             agent_began: self.began,
         })
     }

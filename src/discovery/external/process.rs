@@ -3,7 +3,7 @@
 use super::{isolated::socket_in, message};
 use crate::{
     backoff::Backoff,
-    discovery::{DiscoveryError, DiscoveryHandler},
+    discovery::{DiscoveryError, DiscoveryHandler, Task},
     files,
     model::{
         device::{DeviceId, DeviceSet},
@@ -163,14 +163,16 @@ impl discovery_handler_server::DiscoveryHandler for Service {
         };
         let properties = request.discovery_properties.into_iter();
         let properties = properties.filter_map(text).collect();
-        let prepared = (self.handler).prepare_with(&request.discovery_details, &properties);
-        let mut discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
-        if let Some((namespace, name)) = request.configuration.split_once('/') {
-            discovery.belongs_to(&ConfigurationKey::new(namespace, name));
-        }
+        let prepared = (self.handler).prepare(&request.discovery_details, &properties);
+        let discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
+        let (namespace, name) = request.configuration.split_once('/').unwrap_or_default();
         let (found, seen) = watch::channel(DeviceSet::default());
         let running = Running {
-            run: discovery.run(found, CancellationToken::new()),
+            run: discovery.run(Task {
+                configuration: ConfigurationKey::new(namespace, name),
+                found,
+                shutdown: CancellationToken::new(),
+            }),
             seen,
             _permit: permit,
         };

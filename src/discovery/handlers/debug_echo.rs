@@ -2,7 +2,7 @@
 //!
 //! Each entry of `descriptions` becomes a device. While a file with the word OFFLINE exists, all devices are gone.
 use crate::{
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
     files,
     model::{
         device::{Device, DeviceSet, Scope},
@@ -13,8 +13,7 @@ use crate::{
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use std::{path::PathBuf, time::Duration};
-use tokio::{sync::watch, task::spawn_blocking};
-use tokio_util::sync::CancellationToken;
+use tokio::task::spawn_blocking;
 
 /// The file in which Akri's users write OFFLINE.
 pub const AVAILABILITY_FILE: &str = "/tmp/debug-echo-availability.txt";
@@ -62,7 +61,7 @@ impl DiscoveryHandler for DebugEcho {
         "debugEcho"
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = yaml::bounded(details, limits::DETAILS_BYTES_MAX)
             .map_err(|e| e.to_string())
             .and_then(|value| serde_json::from_value::<Details>(value).map_err(|e| e.to_string()))
@@ -111,11 +110,7 @@ impl Discovery for Echo {
         }
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let mut was_offline = None;
             loop {
@@ -126,10 +121,10 @@ impl Discovery for Echo {
                 let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
                 let is_offline = text.is_ok_and(|text| text.contains(OFFLINE));
                 if was_offline.replace(is_offline) != Some(is_offline) {
-                    found.send_replace(devices(&self.details, is_offline));
+                    task.found.send_replace(devices(&self.details, is_offline));
                 }
                 tokio::select! {
-                    () = shutdown.cancelled() => return Ok(()),
+                    () = task.shutdown.cancelled() => return Ok(()),
                     () = tokio::time::sleep(POLL) => {}
                 }
             }
@@ -152,9 +147,10 @@ fn devices(details: &Details, is_offline: bool) -> DeviceSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_util::sync::CancellationToken;
 
     fn prepare(details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        DebugEcho::new("/nowhere").prepare(details)
+        DebugEcho::new("/nowhere").prepare(details, &Properties::new())
     }
 
     #[test]
@@ -193,10 +189,12 @@ mod tests {
         assert!(made.unwrap().success());
         std::fs::write(&huge, OFFLINE.repeat(1000)).unwrap();
         for file in [pipe, huge] {
-            let discovery = DebugEcho::new(file).prepare("descriptions: [a]").unwrap();
-            let (found, mut seen) = watch::channel(DeviceSet::default());
+            let discovery = DebugEcho::new(file)
+                .prepare("descriptions: [a]", &Properties::new())
+                .unwrap();
             let shutdown = CancellationToken::new();
-            let run = discovery.run(found, shutdown.clone());
+            let (task, mut seen) = Task::alone(shutdown.clone());
+            let run = discovery.run(task);
             let test = async {
                 let set = seen.wait_for(|set| set.complete).await.unwrap();
                 assert_eq!(set.devices.len(), 1);
@@ -212,10 +210,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("availability.txt");
         let discovery = DebugEcho::new(&file)
-            .prepare("descriptions: [a, b, a]")
+            .prepare("descriptions: [a, b, a]", &Properties::new())
             .unwrap();
-        let (found, mut seen) = watch::channel(DeviceSet::default());
         let shutdown = CancellationToken::new();
+        let (task, mut seen) = Task::alone(shutdown.clone());
         let test = async {
             let set = seen.wait_for(|s| s.complete).await.unwrap().clone();
             let names: Vec<&str> = set.devices.keys().map(|id| id.as_str()).collect();
@@ -229,7 +227,7 @@ mod tests {
             seen.wait_for(|s| s.devices.len() == 2).await.unwrap();
             shutdown.cancel();
         };
-        let (ended, ()) = tokio::join!(discovery.run(found, shutdown.clone()), test);
+        let (ended, ()) = tokio::join!(discovery.run(task), test);
         assert_eq!(ended, Ok(()));
     }
 }

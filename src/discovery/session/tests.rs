@@ -1,7 +1,7 @@
 //! Discoveries as the agent sees them, with time paused.
 use super::*;
 use crate::{
-    discovery::{DetailsError, DiscoveryError, DiscoveryHandler},
+    discovery::{DetailsError, DiscoveryError, DiscoveryHandler, Properties},
     model::device::{Device, Scope},
 };
 use futures::future::BoxFuture;
@@ -17,7 +17,7 @@ impl DiscoveryHandler for Moves {
         "moves"
     }
 
-    fn prepare(&self, _: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, _: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(Self))
     }
 }
@@ -36,14 +36,11 @@ impl Discovery for Moves {
         Scope::Shared
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        _: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             for port in 0..=LAST_PORT {
-                found.send_replace(DeviceSet::complete([at_port(port)]));
+                task.found
+                    .send_replace(DeviceSet::complete([at_port(port)]));
                 sleep(PERIOD).await;
             }
             std::future::pending().await

@@ -9,7 +9,8 @@ use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{is_conflict, is_not_found, watch as objects},
-    model::{token_bucket::TokenBucket, typed_names::NodeName},
+    model::typed_names::NodeName,
+    token_bucket::TokenBucket,
 };
 use kube::{
     Api, Client,

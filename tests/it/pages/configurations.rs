@@ -1,6 +1,9 @@
 //! Checks that each Configuration on a page has the fields of a Configuration, and that its handler accepts its details.
 use super::page::{Block, pages};
-use petiole::{api::configuration::Configuration, discovery::handlers::builtin};
+use petiole::{
+    api::configuration::Configuration,
+    discovery::{Properties, handlers::builtin},
+};
 use serde_json::Value;
 
 /// Returns the manifests of a block: the block itself, or what its commands pass to `kubectl apply`.
@@ -33,7 +36,9 @@ fn refusal(manifest: &str) -> Option<String> {
     let info = &configuration.spec.discovery_handler;
     let handlers = builtin();
     let handler = handlers.iter().find(|h| h.name() == info.name)?; // or one of the reader's own
-    let refused = handler.prepare(&info.discovery_details).err()?;
+    let refused = handler
+        .prepare(&info.discovery_details, &Properties::new())
+        .err()?;
     Some(refused.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! Checks that `docs/handlers.md` lists every handler, and that the page or section it links for each has every key of
 //! `discoveryDetails` that the handler knows.
 use super::page::{first_cells, read};
-use petiole::discovery::handlers::builtin;
+use petiole::discovery::{Properties, handlers::builtin};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the handlers of the first table, each with the target of its link.
@@ -51,7 +51,8 @@ fn the_pages_have_every_key_of_the_details_and_no_other() {
     ] {
         let handlers = builtin();
         let found = handlers.iter().find(|h| h.name() == handler).unwrap();
-        let refusal = found.prepare(details).err().unwrap().to_string();
+        let refusal = found.prepare(details, &Properties::new());
+        let refusal = refusal.err().unwrap().to_string();
         let (_, known) = refusal.split_once("known here: ").unwrap();
         let mut known: BTreeSet<String> = known.split(", ").map(str::to_owned).collect();
         if handler == "zeroconf" {

@@ -158,7 +158,12 @@ pub struct Publisher {
 impl Publisher {
     /// Answers for `services` without announcing them, as if they had been present for long.
     pub fn start(services: Vec<Announced>) -> Self {
-        let socket = socket().expect("an mDNS socket on lo");
+        Self::start_at(Ipv4Addr::LOCALHOST, services)
+    }
+
+    /// Does the same as another host, with an address of `lo`.
+    pub fn start_at(host: Ipv4Addr, services: Vec<Announced>) -> Self {
+        let socket = socket(host).expect("an mDNS socket on lo");
         let services = Arc::new(Mutex::new(services));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
@@ -224,14 +229,14 @@ impl Drop for Publisher {
     }
 }
 
-fn socket() -> std::io::Result<UdpSocket> {
+fn socket(host: Ipv4Addr) -> std::io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     let any: SocketAddr = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT).into();
     socket.bind(&any.into())?;
     socket.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST)?;
-    socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
+    socket.set_multicast_if_v4(&host)?;
     socket.set_multicast_loop_v4(true)?;
     // The timeout bounds the time until a stop is noticed.
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;

@@ -11,9 +11,9 @@ use crate::{
         device::{Device, DeviceId},
         division::share,
         limits,
-        token_bucket::TokenBucket,
         typed_names::ConfigurationKey,
     },
+    token_bucket::TokenBucket,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

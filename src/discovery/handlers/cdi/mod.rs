@@ -18,7 +18,7 @@ mod spec;
 pub use kinds::{AllowedKind, Kinds};
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler},
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
     publish::publish,
 };
 use crate::{
@@ -34,7 +34,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokio::{sync::watch, task::spawn_blocking};
-use tokio_util::sync::CancellationToken;
 
 /// The folders in which container runtimes look for CDI files. Files in the second folder win.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -65,7 +64,7 @@ impl DiscoveryHandler for Cdi {
         "cdi"
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = Details::parse(details)?;
         self.kinds.check(&details.kind).map_err(DetailsError)?;
         Ok(Box::new(CdiDiscovery {
@@ -86,16 +85,12 @@ impl Discovery for CdiDiscovery {
         Scope::Node
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let watches = self.folders.each_ref().map(FolderWatch::new);
             tokio::select! {
-                () = shutdown.cancelled() => Ok(()),
-                ended = self.follow(watches, &found) => ended,
+                () = task.shutdown.cancelled() => Ok(()),
+                ended = self.follow(watches, &task.found) => ended,
             }
         })
     }

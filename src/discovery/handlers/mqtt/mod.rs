@@ -9,7 +9,7 @@ mod talk;
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads,
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
         part::{Bytes, Part},
     },
     problems::problem,
@@ -17,22 +17,15 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    model::{
-        device::{DeviceSet, Scope},
-        typed_names::ConfigurationKey,
-    },
+    model::device::{DeviceSet, Scope},
 };
 use credentials::{Credentials, NAMES};
 use details::Details;
 use futures::future::BoxFuture;
 use petiole_mqtt::{Login, Protocol};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 use talk::{ALL_BYTES_MAX, Talk};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep},
-};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep};
 
 /// The wait after the first failure, and the longest one.
 const RETRY: Duration = Duration::from_secs(1);
@@ -61,21 +54,16 @@ impl DiscoveryHandler for Mqtt {
         Reads::Only(NAMES)
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare_with(details, &BTreeMap::new())
-    }
-
-    fn prepare_with(
+    fn prepare(
         &self,
         details: &str,
-        properties: &BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = Details::parse(details)?;
         Ok(Box::new(MqttDiscovery {
             credentials: Credentials::read(properties, details.broker.is_tls)?,
             details,
             bytes: self.bytes.clone(),
-            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -84,7 +72,6 @@ struct MqttDiscovery {
     details: Details,
     credentials: Credentials,
     bytes: Bytes,
-    configuration: ConfigurationKey,
 }
 
 impl Discovery for MqttDiscovery {
@@ -92,28 +79,18 @@ impl Discovery for MqttDiscovery {
         self.details.scope
     }
 
-    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.configuration = configuration.clone();
-    }
-
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
-            let follow = Box::pin(self.follow(&found));
-            shutdown.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+            let follow = Box::pin(self.follow(&task));
+            let ended = task.shutdown.run_until_cancelled(follow).await;
+            ended.unwrap_or(Ok(()))
         })
     }
 }
 
 impl MqttDiscovery {
     /// Listens, and after a failure publishes it and begins again.
-    async fn follow(
-        self: Box<Self>,
-        found: &watch::Sender<DeviceSet>,
-    ) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: &Task) -> Result<(), DiscoveryError> {
         let mut login = Login {
             protocol: self.details.protocol.unwrap_or(Protocol::V5),
             // Every broker takes 23 letters and digits. Nothing of a session is kept, so no two clients need to be the same, and none
@@ -125,8 +102,8 @@ impl MqttDiscovery {
         let mut backoff = Backoff::new(RETRY, RETRY_MAX);
         loop {
             let begun = Instant::now();
-            let ended = Talk::new(&self.details, Part::new(&self.bytes, &self.configuration))
-                .run(&self.credentials, &login, found)
+            let ended = Talk::new(&self.details, Part::new(&self.bytes, &task.configuration))
+                .run(&self.credentials, &login, &task.found)
                 .await;
             let may_change = self.details.protocol.is_none();
             if may_change && ended.is_of_protocol && login.protocol == Protocol::V5 {
@@ -147,7 +124,7 @@ impl MqttDiscovery {
                     problems,
                     ..DeviceSet::complete([])
                 },
-                found,
+                &task.found,
             );
             sleep(backoff.next_wait()).await;
         }

@@ -9,7 +9,7 @@ mod network;
 mod plan;
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads},
+    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task},
     neighbour_table::NeighbourTable,
     publish::publish,
 };
@@ -21,13 +21,12 @@ use ipnet::IpNet;
 use network::Network;
 use petiole_onvif::{Device as Found, Prober};
 use plan::{Catalog, Outcome};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::{JoinSet, yield_now},
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 
 /// The interval at which the interfaces of the machine are read.
 const INTERFACES: Duration = Duration::from_secs(5);
@@ -50,14 +49,10 @@ impl DiscoveryHandler for Onvif {
         Reads::All
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare_with(details, &BTreeMap::new())
-    }
-
-    fn prepare_with(
+    fn prepare(
         &self,
         details: &str,
-        properties: &BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(OnvifDiscovery {
             details: Arc::new(Details::parse(details)?),
@@ -79,14 +74,11 @@ impl Discovery for OnvifDiscovery {
         Scope::Shared
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
-            let run = Run::new(&self).follow(&self, &found);
-            shutdown.run_until_cancelled(run).await.unwrap_or(Ok(()))
+            let run = Run::new(&self).follow(&self, &task.found);
+            let ended = task.shutdown.run_until_cancelled(run).await;
+            ended.unwrap_or(Ok(()))
         })
     }
 }

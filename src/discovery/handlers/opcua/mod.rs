@@ -11,17 +11,14 @@ mod device;
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler,
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
         part::{Bytes, Part},
         turns::Turns,
     },
     problems::problem,
     publish::publish,
 };
-use crate::model::{
-    device::{DeviceSet, Scope},
-    typed_names::ConfigurationKey,
-};
+use crate::model::device::{DeviceSet, Scope};
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
@@ -31,7 +28,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
@@ -69,13 +65,12 @@ impl DiscoveryHandler for Opcua {
         "opcua"
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(OpcuaDiscovery {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
             bytes: self.bytes.clone(),
-            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -85,7 +80,6 @@ struct OpcuaDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: Bytes,
-    configuration: ConfigurationKey,
 }
 
 impl Discovery for OpcuaDiscovery {
@@ -93,21 +87,13 @@ impl Discovery for OpcuaDiscovery {
         self.details.scope
     }
 
-    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.configuration = configuration.clone();
-    }
-
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let interfaces = self.details.mdns.clone();
             let mut announced =
                 interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
-            let run = Box::pin(self.follow(&mut announced, &found));
-            let ended = shutdown.run_until_cancelled(run).await;
+            let run = Box::pin(self.follow(&mut announced, &task));
+            let ended = task.shutdown.run_until_cancelled(run).await;
             if let Some(subscription) = announced {
                 subscription.close().await;
             }
@@ -121,7 +107,7 @@ impl OpcuaDiscovery {
     async fn follow(
         mut self: Box<Self>,
         announced: &mut Option<Subscription>,
-        found: &watch::Sender<DeviceSet>,
+        task: &Task,
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
         let (names, only) = (self.details.names, self.details.only);
@@ -129,7 +115,7 @@ impl OpcuaDiscovery {
         let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
             names.takes_whole(&application.name)
         });
-        let mut part = Part::new(&self.bytes, &self.configuration);
+        let mut part = Part::new(&self.bytes, &task.configuration);
         let mut is_complete = false;
         loop {
             let began = Instant::now();
@@ -149,7 +135,7 @@ impl OpcuaDiscovery {
                 let problem = no_interface(announced.as_ref());
                 offer(
                     only.of(devices(&survey.seen(), is_complete, problem)),
-                    found,
+                    &task.found,
                 );
             }
             is_complete |= is_settled;
@@ -158,7 +144,7 @@ impl OpcuaDiscovery {
             let problem = no_interface(announced.as_ref());
             offer(
                 only.of(devices(&survey.seen(), is_complete, problem)),
-                found,
+                &task.found,
             );
             let next = began + INTERVAL;
             let next = if is_settled {

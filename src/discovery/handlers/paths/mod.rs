@@ -9,7 +9,10 @@ mod plan;
 mod scan;
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, external::HostPaths},
+    super::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+        external::HostPaths,
+    },
     publish::publish,
 };
 use crate::model::device::{DeviceSet, Scope};
@@ -22,7 +25,6 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
 };
-use tokio_util::sync::CancellationToken;
 
 /// The folder of this machine's device nodes.
 pub const DEV: &str = "/dev";
@@ -55,7 +57,7 @@ impl DiscoveryHandler for Paths {
         Scope::Node
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = Details::parse(details)?;
         if self.allowed.is_empty() {
             let message = format!("no path is allowed on this node. {}", plan::REMEDY);
@@ -84,15 +86,11 @@ impl Discovery for PathsDiscovery {
         Scope::Node
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             tokio::select! {
-                () = shutdown.cancelled() => Ok(()),
-                ended = self.follow(&found) => ended,
+                () = task.shutdown.cancelled() => Ok(()),
+                ended = self.follow(&task.found) => ended,
             }
         })
     }

@@ -147,7 +147,8 @@ fn only_paths_on_the_allow_list_are_offered_and_links_lead_to_no_other() {
         assert!(problem.contains(part), "{problem}");
     }
     let none = Paths::new(dev.path(), HostPaths::from_iter([]));
-    let refused = none.prepare("groups: /dev/kvm").err().unwrap().to_string();
+    let refused = none.prepare("groups: /dev/kvm", &Properties::new());
+    let refused = refused.err().unwrap().to_string();
     assert!(
         refused.contains("no path is allowed on this node"),
         "{refused}"

@@ -13,7 +13,7 @@ pub use networks::{AllowedNetwork, Networks};
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads,
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
         part::{Bytes, Part},
         turns::Turns,
     },
@@ -21,22 +21,18 @@ use super::{
     neighbour_table::NeighbourTable,
     publish::publish,
 };
-use crate::model::{
-    device::{DeviceSet, Scope},
-    typed_names::ConfigurationKey,
-};
+use crate::model::device::{DeviceSet, Scope};
 use ask::{PUBLIC, Settings};
 use details::{Details, PER_SECOND_MAX, Target};
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use petiole_probe::Question;
 use plan::{Catalog, ROUNDS};
 use rate::Rate;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 
 /// The most hosts that are asked at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 256;
@@ -85,14 +81,10 @@ impl DiscoveryHandler for Probe {
         Reads::Only(&[COMMUNITY, CA])
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare_with(details, &BTreeMap::new())
-    }
-
-    fn prepare_with(
+    fn prepare(
         &self,
         details: &str,
-        properties: &BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
         let value = |name: &str| properties.get(name).map(String::as_str);
         let community = value(COMMUNITY);
@@ -121,7 +113,6 @@ impl DiscoveryHandler for Probe {
             turns: self.turns.clone(),
             rate: self.rate.clone(),
             bytes: self.bytes.clone(),
-            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -131,7 +122,6 @@ struct ProbeDiscovery {
     turns: Turns,
     rate: Arc<Rate>,
     bytes: Bytes,
-    configuration: ConfigurationKey,
 }
 
 impl Discovery for ProbeDiscovery {
@@ -139,17 +129,10 @@ impl Discovery for ProbeDiscovery {
         self.settings.details.scope
     }
 
-    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.configuration = configuration.clone();
-    }
-
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
-            let follow = Box::pin(Arc::new(*self).follow(found));
+            let shutdown = task.shutdown.clone();
+            let follow = Box::pin(Arc::new(*self).follow(task));
             shutdown.run_until_cancelled(follow).await;
             Ok(())
         })
@@ -171,18 +154,18 @@ impl Seen {
 
 impl ProbeDiscovery {
     /// Asks all hosts in rounds without end.
-    async fn follow(self: Arc<Self>, found: watch::Sender<DeviceSet>) {
+    async fn follow(self: Arc<Self>, task: Task) {
         let details = &self.settings.details;
         let may_ask = |target: &Target| match target {
             Target::Address(ip) => self.settings.may_ask(*ip),
             Target::Name(_) => true,
         };
         let (targets, unnamed): (Vec<_>, Vec<_>) = details.targets().partition(may_ask);
-        let part = Part::new(&self.bytes, &self.configuration);
+        let part = Part::new(&self.bytes, &task.configuration);
         let mut seen = Seen {
             catalog: Catalog::new(details.clone(), part, &unnamed),
             is_complete: false,
-            found,
+            found: task.found,
         };
         let own_rate = Arc::new(Rate::new(details.per_second));
         // A host that is silent once may be there: a device of which nothing is known yet has its three rounds at once.
@@ -259,9 +242,9 @@ mod tests {
     #[test]
     fn a_property_that_would_have_no_effect_is_refused() {
         let refusal = |ask: &str, name: &str, value: &str| {
-            let properties = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            let properties = Properties::from([(name.to_owned(), value.to_owned())]);
             let details = format!("{{hosts: 10.1.2.3, ask: {ask}}}");
-            let prepared = Probe::new(Networks::ALL).prepare_with(&details, &properties);
+            let prepared = Probe::new(Networks::ALL).prepare(&details, &properties);
             prepared.err().map(|e| e.to_string())
         };
         assert_eq!(refusal("snmp", COMMUNITY, "plant"), None);

@@ -22,7 +22,10 @@ mod uevent;
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Reads, turns::Turns},
+    super::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        turns::Turns,
+    },
     publish::publish,
 };
 use crate::model::device::{DeviceSet, Scope};
@@ -31,7 +34,6 @@ use futures::future::BoxFuture;
 use monitor::{Events, Monitor};
 use plan::Tree;
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -42,7 +44,6 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 use uevent::Event;
 
 /// The folder that contains this machine's `sys` and `run`.
@@ -79,7 +80,7 @@ impl Udev {
     fn parameters(
         &self,
         details: &str,
-        properties: &BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<Parameters, DetailsError> {
         let details = Details::parse(details, properties)?;
         self.allowed.check_any().map_err(DetailsError)?;
@@ -108,14 +109,10 @@ impl DiscoveryHandler for Udev {
         Reads::Only(&[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY])
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
-        self.prepare_with(details, &BTreeMap::new())
-    }
-
-    fn prepare_with(
+    fn prepare(
         &self,
         details: &str,
-        properties: &BTreeMap<String, String>,
+        properties: &Properties,
     ) -> Result<Box<dyn Discovery>, DetailsError> {
         let parameters = Arc::new(self.parameters(details, properties)?);
         Ok(Box::new(UdevDiscovery(parameters)))
@@ -138,11 +135,7 @@ impl Discovery for UdevDiscovery {
         Scope::Node
     }
 
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let monitor = Monitor::open().map_err(|e| {
                 DiscoveryError(format!(
@@ -150,8 +143,8 @@ impl Discovery for UdevDiscovery {
                 ))
             })?;
             tokio::select! {
-                () = shutdown.cancelled() => Ok(()),
-                ended = follow(self.0, monitor, &found) => ended,
+                () = task.shutdown.cancelled() => Ok(()),
+                ended = follow(self.0, monitor, &task.found) => ended,
             }
         })
     }

@@ -16,13 +16,11 @@ mod service;
 mod tracked;
 
 use super::super::{
-    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, part::Bytes, turns::Turns,
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task, part::Bytes,
+    turns::Turns,
 };
 use crate::{
-    model::{
-        device::{DeviceId, DeviceSet, Scope},
-        typed_names::ConfigurationKey,
-    },
+    model::device::{DeviceId, DeviceSet, Scope},
     telemetry::metrics,
 };
 use budget::ServiceBudget;
@@ -33,7 +31,6 @@ use petiole_mdns::{Found, Mdns, Subscription};
 use plan::Tracker;
 use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 /// Finds mDNS services of one kind. All discoveries of one handler share one querier, and take over its changes one after
 /// another.
@@ -70,13 +67,12 @@ impl DiscoveryHandler for Zeroconf {
         self.mdns.prefer(names.collect());
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(ZeroconfDiscovery {
             details: Details::parse(details)?,
             mdns: self.mdns.clone(),
             turns: self.turns.clone(),
             bytes: self.bytes.clone(),
-            configuration: ConfigurationKey::new("", ""),
         }))
     }
 }
@@ -86,7 +82,6 @@ struct ZeroconfDiscovery {
     mdns: Mdns,
     turns: Turns,
     bytes: Bytes,
-    configuration: ConfigurationKey,
 }
 
 impl Discovery for ZeroconfDiscovery {
@@ -94,19 +89,11 @@ impl Discovery for ZeroconfDiscovery {
         self.details.scope
     }
 
-    fn belongs_to(&mut self, configuration: &ConfigurationKey) {
-        self.configuration = configuration.clone();
-    }
-
-    fn run(
-        self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let mut subscription = self.mdns.subscribe(self.details.wanted());
-            let run = self.follow(&mut subscription, &found);
-            let ended = shutdown.run_until_cancelled(run).await;
+            let run = self.follow(&mut subscription, &task);
+            let ended = task.shutdown.run_until_cancelled(run).await;
             subscription.close().await;
             ended.unwrap_or(Ok(()))
         })
@@ -118,12 +105,12 @@ impl ZeroconfDiscovery {
     async fn follow(
         self,
         subscription: &mut Subscription,
-        found: &watch::Sender<DeviceSet>,
+        task: &Task,
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
         let browsed = self.details.kind.browse_name();
         let mut known = Known::new(self.details.changes_at_once());
-        let budget = ServiceBudget::within(&self.bytes, &self.configuration);
+        let budget = ServiceBudget::within(&self.bytes, &task.configuration);
         let mut tracker = Tracker::new(self.details, budget);
         let mut is_news = false;
         loop {
@@ -141,7 +128,7 @@ impl ZeroconfDiscovery {
             });
             let turn = turn.await?;
             if let Some(devices) = turn.publish {
-                publish(devices, found, &browsed);
+                publish(devices, &task.found, &browsed);
             }
             is_news = known.is_behind();
             if is_news {

@@ -286,11 +286,11 @@ fn a_gpu_is_given_by_vfio_and_kubevirt_gets_its_address() {
 
 #[test]
 fn vfio_needs_its_own_subsystem_on_the_allow_list() {
-    let passthrough = BTreeMap::from([("vfioPassthrough".to_owned(), "true".to_owned())]);
+    let passthrough = Properties::from([("vfioPassthrough".to_owned(), "true".to_owned())]);
     let prepared = |allowed: &[&str]| {
         let allowed = allowed.iter().map(|name| name.parse().unwrap()).collect();
         let details = rule(r#"SUBSYSTEM=="pci""#);
-        let prepared = Udev::new("/", allowed).prepare_with(&details, &passthrough);
+        let prepared = Udev::new("/", allowed).prepare(&details, &passthrough);
         prepared.map(drop).map_err(|e| e.to_string())
     };
     let refused = prepared(&["pci"]).unwrap_err();
@@ -341,7 +341,7 @@ fn only_devices_and_nodes_of_allowed_subsystems_are_offered_and_the_others_are_c
     let offered = |allowed: &[&str], details: &str| {
         let allowed = allowed.iter().map(|name| name.parse().unwrap()).collect();
         let udev = Udev::new(machine.root.path(), allowed);
-        let look = udev.parameters(details, &BTreeMap::new()).unwrap();
+        let look = udev.parameters(details, &Properties::new()).unwrap();
         let set = set_of(&look);
         assert!(!set.left_out, "a device that is not allowed is not there");
         (set.devices.into_values().collect::<Vec<_>>(), set.problems)
@@ -356,7 +356,11 @@ fn only_devices_and_nodes_of_allowed_subsystems_are_offered_and_the_others_are_c
     );
     assert!(problems[0].contains("--udev-subsystems"));
     let none = Udev::new(machine.root.path(), Subsystems::from_iter([]));
-    let refused = none.prepare(&all).err().unwrap().to_string();
+    let refused = none
+        .prepare(&all, &Properties::new())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         refused.contains("no device of udev is allowed"),
         "{refused}"
