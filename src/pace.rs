@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 /// The things that were done recently. A thing that is repeated waits longer each time, whether it was rejected or
 /// undone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pace<K> {
     first: Duration,
     longest: Duration,
     done: BTreeMap<K, Done>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Done {
     not_before: Instant,
     backoff: Backoff,

@@ -23,8 +23,8 @@ use crate::{
     model::{
         names::{ObjectKey, digest_32},
         patch::{add, test},
-        token_bucket::TokenBucket,
     },
+    token_bucket::TokenBucket,
 };
 use format::Text;
 use json_patch::PatchOperation;

@@ -53,6 +53,7 @@ impl Kind {
 }
 
 /// The requests that were sent recently.
+#[derive(Clone)]
 pub(crate) struct Throttle {
     sent: BTreeMap<Kind, Pace<Step>>,
     /// The requests that the API server did not carry out.

@@ -9,6 +9,7 @@
 //! | [`metrics`] | a gauge that is replaced as a whole |
 //! | [`quantity`] | whole numbers as the API server writes them |
 //! | [`supervisor`] | the tasks of a process: the first one that ends stops the others |
+//! | [`token_bucket`] | a rate that allows bursts |
 //! | [`yaml`] | YAML by the rules of Kubernetes |
 pub mod backoff;
 pub mod files;
@@ -16,4 +17,5 @@ pub mod folder_watch;
 pub mod metrics;
 pub mod quantity;
 pub mod supervisor;
+pub mod token_bucket;
 pub mod yaml;

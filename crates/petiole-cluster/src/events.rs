@@ -9,7 +9,7 @@ use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use petiole_model::model::token_bucket::TokenBucket;
+use petiole_base::token_bucket::TokenBucket;
 use petiole_telemetry::metrics::{EventOutcome, metrics};
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -20,6 +20,7 @@ mod pod;
 pub mod property_sources;
 mod read;
 mod requests;
+mod retry_after;
 pub mod watch;
 mod writes;
 
@@ -35,7 +36,7 @@ use kube::{Client, Config, api::Patch, client::ClientBuilder};
 use petiole_model::model::patch::add;
 use serde_json::json;
 use std::{path::Path, time::Duration};
-use tower::timeout::TimeoutLayer;
+use tower::{timeout::TimeoutLayer, util::AndThenLayer};
 
 /// The time limit of a handshake with a server that is running.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +55,8 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    // Each caller decides about retries and their time limit: an Allocate call has 3 s in total.
+    // Each caller decides about retries and their time limit: an Allocate call has 3 s in total. The server's word of the time
+    // holds for all (`retry_after`).
     config.default_retry = false;
     let timeout = TimeoutLayer::new(REQUEST_TIMEOUT);
     // Only in a Pod are token and CA both files.
@@ -62,6 +64,7 @@ pub fn client_of(mut config: Config) -> anyhow::Result<Client> {
         let service = pod::service(&config, Path::new(token), ca)?;
         let builder = ClientBuilder::new(service, config.default_namespace);
         let builder = builder.with_layer(&timeout);
+        let builder = builder.with_layer(&AndThenLayer::new(retry_after::hold));
         return Ok(builder.with_layer(&writes::CountWrites).build());
     }
     of_kubeconfig(config, &timeout)
@@ -72,6 +75,7 @@ fn of_kubeconfig(config: Config, timeout: &TimeoutLayer) -> anyhow::Result<Clien
     let builder = ClientBuilder::try_from(config);
     let builder = builder.context("cannot create the client of the API server")?;
     let builder = builder.with_layer(timeout);
+    let builder = builder.with_layer(&AndThenLayer::new(retry_after::hold));
     Ok(builder.with_layer(&writes::CountWrites).build())
 }
 

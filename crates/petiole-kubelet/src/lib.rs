@@ -35,7 +35,6 @@ mod metrics;
 mod plugin_manager;
 mod pod_resources;
 mod pods;
-mod rate_limit;
 mod resource_name;
 mod root_lock;
 mod settings;

@@ -5,10 +5,9 @@ use super::{
         manager::DeviceManager,
     },
     pods::{manifest::is_sidecar, record::PodRecord, table::Pods},
-    rate_limit::Bucket,
     waits::serve_until,
 };
-use petiole_base::files;
+use petiole_base::{files, token_bucket::TokenBucket};
 use petiole_kubelet_api::{
     pod_resources::{
         AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
@@ -24,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 
 /// The rate limit of the Go kubelet.
-const CALLS_PER_SECOND: f64 = 100.0;
-const BURST: f64 = 10.0;
+const CALLS_PER_SECOND: u32 = 100;
+const BURST: usize = 10;
 const SOCKET: &str = "kubelet.sock";
 /// The time that open calls get to end when the kubelet stops.
 const LAST_CALLS: Duration = Duration::from_millis(200);
@@ -34,7 +33,7 @@ struct Service {
     devices: DeviceManager,
     pods: Pods,
     started: Instant,
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<TokenBucket>,
 }
 
 /// Serves in `folder` until `shutdown`. It only reads the table of Pods and the inventory.
@@ -50,7 +49,7 @@ pub(crate) fn serve(
         devices,
         pods,
         started: Instant::now(),
-        bucket: Mutex::new(Bucket::new(CALLS_PER_SECOND, BURST)),
+        bucket: Mutex::new(TokenBucket::new(BURST, CALLS_PER_SECOND, Duration::ZERO)),
     };
     Ok(async move {
         let server = Server::builder()
@@ -64,10 +63,11 @@ impl Service {
     fn admit(&self) -> Result<(), Status> {
         let uptime = self.started.elapsed();
         let mut bucket = self.bucket.lock().expect("taking a token does not panic");
-        match bucket.take(uptime) {
-            true => Ok(()),
-            false => Err(Status::resource_exhausted("rejected by rate limit")),
+        if bucket.available(uptime) == 0 {
+            return Err(Status::resource_exhausted("rejected by rate limit"));
         }
+        bucket.take(1, uptime);
+        Ok(())
     }
 }
 

@@ -4,7 +4,8 @@
 //! A token must be made for this server alone (`aud`): it comes over plain HTTP, and who hears it can do nothing else with it.
 use crate::{
     api::names,
-    model::{names::digest_32, token_bucket::TokenBucket, typed_names::ConfigurationKey},
+    model::{names::digest_32, typed_names::ConfigurationKey},
+    token_bucket::TokenBucket,
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},

@@ -29,7 +29,6 @@ pub mod slot;
 pub mod slot_table;
 pub mod start_stop;
 pub mod status_code;
-pub mod token_bucket;
 pub mod typed_names;
 pub mod variables;
 pub mod waiting;
