@@ -116,7 +116,7 @@ pub(crate) fn deleted<'a>(
 ) -> Option<(&'a ObjectKey, &'a String)> {
     let is_known = matches!(outcome, Outcome::Done | Outcome::Gone);
     match action {
-        // A conflict means that it has got a node meanwhile.
+        // A conflict means that it has changed meanwhile, and stays.
         Action::DeletePod {
             key,
             uid,
@@ -159,13 +159,21 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
             performed(tried.map(|_| None))
         }
         Action::DeletePod {
-            key, uid, version, ..
+            key,
+            uid,
+            version,
+            is_forced,
+            ..
+        } => {
+            let mut how = only(uid, version.as_deref());
+            how.grace_period_seconds = is_forced.then_some(0);
+            delete(&pods(shared, &key.namespace), key, how).await
         }
-        | Action::ReplacePod {
+        Action::ReplacePod {
             key, uid, version, ..
         } => {
-            let preconditions = only(uid, version.as_deref());
-            delete(&pods(shared, &key.namespace), key, preconditions, None).await
+            let how = only(uid, version.as_deref());
+            delete(&pods(shared, &key.namespace), key, how).await
         }
         Action::CreateJob {
             broker,
@@ -184,15 +192,9 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
             created
         }
         Action::DeleteJob { key, uid, .. } => {
-            let propagation = Some(PropagationPolicy::Background);
-            let preconditions = only(uid, None);
-            delete(
-                &jobs(shared, &key.namespace),
-                key,
-                preconditions,
-                propagation,
-            )
-            .await
+            let mut how = only(uid, None);
+            how.propagation_policy = Some(PropagationPolicy::Background);
+            delete(&jobs(shared, &key.namespace), key, how).await
         }
         Action::Remember {
             instance,
@@ -270,25 +272,20 @@ async fn post<K: DeserializeOwned>(
     client.request(sent.map_err(kube::Error::HttpError)?).await
 }
 
-fn only(uid: &str, version: Option<&str>) -> Preconditions {
-    Preconditions {
+/// Deletes nothing but this object, in this version.
+fn only(uid: &str, version: Option<&str>) -> DeleteParams {
+    let preconditions = Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: version.map(str::to_owned),
+    };
+    DeleteParams {
+        preconditions: Some(preconditions),
+        ..DeleteParams::default()
     }
 }
 
-async fn delete(
-    api: &Api<DynamicObject>,
-    key: &ObjectKey,
-    preconditions: Preconditions,
-    propagation_policy: Option<PropagationPolicy>,
-) -> Performed {
-    let parameters = DeleteParams {
-        preconditions: Some(preconditions),
-        propagation_policy,
-        ..DeleteParams::default()
-    };
-    let deleted = api.delete(&key.name, &parameters).await;
+async fn delete(api: &Api<DynamicObject>, key: &ObjectKey, how: DeleteParams) -> Performed {
+    let deleted = api.delete(&key.name, &how).await;
     performed(deleted.map(|_| None))
 }
 

@@ -116,6 +116,19 @@ pub(crate) fn is_refused(status: &PodStatusPart) -> bool {
     status.phase == "Failed" && containers.iter().all(|statuses| statuses.is_empty())
 }
 
+/// Returns whether a kubelet has accepted the Pod and begun none of its containers: it may pull an image for minutes, and
+/// ends the Pod only after that.
+pub(crate) fn waits_to_begin(status: &PodStatusPart) -> bool {
+    let containers = || (status.init_container_statuses.iter()).chain(&status.container_statuses);
+    let waits = |container: &ContainerStatusPart| {
+        let (state, last) = (container.state.as_ref(), container.last_state.as_ref());
+        // A container that has never ended has an empty object.
+        let has_ended = last.is_some_and(|last| last.terminated.is_some());
+        !has_ended && state.is_some_and(|state| state.waiting.is_some())
+    };
+    containers().next().is_some() && containers().all(waits)
+}
+
 pub(crate) fn failure(status: &JobStatusPart) -> Option<String> {
     let mut conditions = status.conditions.iter();
     let failed = conditions.find(|c| c.type_ == "Failed" && c.status == "True")?;
@@ -177,6 +190,22 @@ mod tests {
         assert!(just.unwrap().1.contains("exit code 3"));
         let well = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]});
         assert_eq!(trouble_of(well), None);
+    }
+
+    #[test]
+    fn a_pod_waits_to_begin_until_one_of_its_containers_has_begun() {
+        let waits = |statuses: Value| {
+            waits_to_begin(&serde_json::from_value(json!({"containerStatuses": statuses})).unwrap())
+        };
+        let state = |state: &str, what: Value| json!({"name": "a", "lastState": {}, "state": {state: what}});
+        let pulls = state("waiting", json!({"reason": "ContainerCreating"}));
+        assert!(waits(json!([pulls, pulls])));
+        assert!(!waits(json!([])));
+        assert!(!waits(json!([pulls, state("running", json!({}))])));
+        let ended = json!({"terminated": {"exitCode": 0, "finishedAt": null}});
+        let mut again = state("waiting", json!({"reason": "ErrImagePull"}));
+        again["lastState"] = ended;
+        assert!(!waits(json!([again])));
     }
 
     #[test]

@@ -117,6 +117,8 @@ pub(crate) struct BrokerPod {
     pub(crate) is_available: bool,
     /// True if a kubelet has refused it, and started none of its containers.
     pub(crate) is_refused: bool,
+    /// True if its kubelet has accepted it and begun none of its containers.
+    pub(crate) waits_to_begin: bool,
     /// Set while the scheduler finds no node for it.
     pub(crate) unscheduled: Option<Unscheduled>,
     /// The first reason why a container does not run.
@@ -243,6 +245,7 @@ pub(super) fn broker_pod(pod: PodPart) -> BrokerPod {
     let trouble = pod_state::trouble(&status);
     let restarted = pod_state::restarted(&status);
     let is_refused = pod_state::is_refused(&status);
+    let waits_to_begin = pod_state::waits_to_begin(&status);
     let node = pod.spec.node_name.map(NodeName::from);
     let named = broker::named_nodes(&pod.spec.affinity);
     let states = status.container_statuses.into_iter();
@@ -262,6 +265,7 @@ pub(super) fn broker_pod(pod: PodPart) -> BrokerPod {
         finished: ends.map(|time| time.0).max(),
         is_available,
         is_refused,
+        waits_to_begin,
         unscheduled,
         trouble,
         restarted,

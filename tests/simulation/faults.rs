@@ -16,6 +16,12 @@ use std::{collections::BTreeSet, rc::Rc};
 
 type Step = fn(&Rc<World>);
 
+/// The times in which a cluster at rest follows, in ms: its Instance goes at the end of the grace period (60 s), and the
+/// kubelet's records are read every few seconds.
+const GOES: u64 = 64_000;
+const COMES: u64 = 14_000;
+const ENDS: u64 = 14_000;
+
 /// The steps, each with its relative frequency.
 const STEPS: &[(u64, Step)] = &[
     (30, create_pod),
@@ -24,7 +30,7 @@ const STEPS: &[(u64, Step)] = &[
     (11, device_comes),
     (3, device_moves),
     (6, cut_link),
-    (1, cut_links),
+    (3, cut_links),
     (7, restart_agent),
     (8, lose_agent_with_a_claim),
     (5, restart_kubelet),
@@ -218,23 +224,27 @@ fn device_moves(world: &Rc<World>) {
 }
 
 fn cut_link(world: &Rc<World>) {
-    cut(world, some_node(world));
+    let wait = outage(world);
+    cut(world, some_node(world), wait);
 }
 
-/// Cuts off all nodes but one.
+/// Cuts off all nodes but one, often for longer than slots are kept for one lost node.
 fn cut_links(world: &Rc<World>) {
     let stays = some_node(world);
-    (0..world.nodes.len())
-        .filter(|at| *at != stays)
-        .for_each(|at| cut(world, at));
+    let wait = match world.machine.chance(60) {
+        true => world.machine.between(330_000, 700_000),
+        false => outage(world),
+    };
+    let others = (0..world.nodes.len()).filter(|at| *at != stays);
+    others.for_each(|at| cut(world, at, wait));
 }
 
-fn cut(world: &Rc<World>, at: usize) {
+fn cut(world: &Rc<World>, at: usize, wait: u64) {
     let node = &world.nodes[at];
     if node.is_linked() {
         world.note(|| format!("FAULT: {} is cut off", node.name));
         node.link(world, false);
-        later(world, outage(world), move |world| {
+        later(world, wait, move |world| {
             world.note(|| format!("FAULT: {} is joined", world.nodes[at].name));
             world.nodes[at].link(world, true);
         });
@@ -500,12 +510,21 @@ pub(super) fn mend(world: &Rc<World>) {
     }
 }
 
-/// Changes one device in a world at rest.
-pub(super) fn touch(world: &Rc<World>) {
+/// Changes one thing in a world at rest. Returns the time in which the cluster follows.
+pub(super) fn touch(world: &Rc<World>) -> u64 {
     match world.machine.between(0, 2) {
-        0 => world.change_device(some_device(world), |thing| thing.seen_by.clear()),
-        1 => device_comes(world),
-        _ => delete_pod(world),
+        0 => {
+            world.change_device(some_device(world), |thing| thing.seen_by.clear());
+            GOES
+        }
+        1 => {
+            device_comes(world);
+            COMES
+        }
+        _ => {
+            delete_pod(world);
+            ENDS
+        }
     }
 }
 

@@ -65,8 +65,12 @@ use tokio::{sync::watch, task::coop::unconstrained};
 
 /// The time in which everything comes to rest: longer than any grace period and any back-off.
 const TO_REST: u64 = 1_000_000;
-/// The time in which the cluster follows a change if nothing else happens. The controllers plan everything anew every 300 s.
-const SOON: u64 = 120_000;
+/// The changes of a cluster at rest.
+const TOUCHES: u64 = 6;
+/// The time for which the cluster is watched beyond the limit of each of them.
+const WATCHED: u64 = 20_000;
+/// The interval at which it is looked at.
+const LOOKS: u64 = 500;
 /// The interval at which rest is checked.
 const BETWEEN_LOOKS: u64 = 65_000;
 
@@ -256,13 +260,39 @@ async fn history(seed: u64, keeps_history: bool) -> Run {
     machine.run_for(machine.between(0, 60_000), is_over).await;
     faults::mend(&world);
     rest(&world, TO_REST).await;
-    // Nothing but a device has changed then, and nothing is due for another reason.
-    faults::touch(&world);
-    rest(&world, SOON).await;
+    for _ in 0..TOUCHES {
+        // Nothing else has changed then, and nothing is due for another reason.
+        let within = faults::touch(&world);
+        follow(&world, within).await;
+    }
     world.end();
     Run {
         broken: world.history.broken(),
         history: world.history.text(),
+    }
+}
+
+/// Watches how the cluster follows one change. What is not right in the time `within` waits for something else than the change.
+/// Containers that start or end are changes, too.
+async fn follow(world: &Rc<World>, within: u64) {
+    let machine = &world.machine;
+    let is_over = || world.history.is_broken();
+    let mut containers: Vec<_> = world.nodes.iter().map(|n| n.changes.subscribe()).collect();
+    let (end, mut changed) = (machine.now() + within + WATCHED, machine.now());
+    while !is_over() && machine.now() < end {
+        machine.run_for(LOOKS, is_over).await;
+        let faults = invariants::at_rest(world);
+        for changes in &mut containers {
+            if changes.has_changed().is_ok_and(|has| has) {
+                changes.mark_unchanged();
+                changed = machine.now();
+            }
+        }
+        if machine.now() > changed + within {
+            for fault in faults {
+                world.broke(format!("{within} ms after one change {fault}"));
+            }
+        }
     }
 }
 

@@ -43,6 +43,9 @@ pub(crate) enum Action {
         uid: String,
         /// The version of a Pod that is one too many while it has no node: if it has got one meanwhile it stays.
         version: Option<String>,
+        /// True if no container of it has begun: its kubelet may end it minutes later, when it has pulled its images. It has a version,
+        /// too.
+        is_forced: bool,
         why: &'static str,
     },
     /// Deletes a Pod that was given another way to the device, or that other nodes could take. The next one is created once it

@@ -178,6 +178,7 @@ impl<'a> Planner<'a> {
                 key: one.key.clone(),
                 uid: one.pod.meta.uid.clone(),
                 version: is_waiting.then(|| one.pod.meta.version.to_string()),
+                is_forced: false,
                 why: "the device has fewer slots, or fewer nodes see it",
             });
         }
@@ -320,7 +321,8 @@ impl<'a> Planner<'a> {
             self.plan.actions.push(Action::DeletePod {
                 key: key.clone(),
                 uid: pod.meta.uid.clone(),
-                version: None,
+                version: pod.waits_to_begin.then(|| pod.meta.version.to_string()),
+                is_forced: pod.waits_to_begin,
                 why,
             });
         }

@@ -110,3 +110,26 @@ fn a_device_that_moves_waits_for_no_turn_of_other_nodes() {
     cluster.health("b", "Healthy", "moved again");
     assert_eq!(cluster.step(), NONE);
 }
+
+#[test]
+fn a_pod_none_of_whose_containers_has_begun_is_deleted_at_once_unless_it_changes() {
+    let mut cluster = Cluster::new(pod_spec(), &["a"]);
+    cluster.settle();
+    cluster.pod("cam-1-pod", |pod| {
+        pod.waits_to_begin = true;
+        pod.meta.version = 7;
+    });
+    cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
+    assert_eq!(cluster.step(), ["try cam-1-pod"]);
+    let forced = |cluster: &mut Cluster| match &*cluster.whole_plan().actions {
+        [
+            Action::DeletePod {
+                version, is_forced, ..
+            },
+        ] => (version.clone(), *is_forced),
+        others => panic!("{others:?}"),
+    };
+    assert_eq!(forced(&mut cluster), (Some("7".to_owned()), true));
+    cluster.pod("cam-1-pod", |pod| pod.waits_to_begin = false);
+    assert_eq!(forced(&mut cluster), (None, false));
+}
