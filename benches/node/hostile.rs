@@ -7,6 +7,7 @@ use super::{
     node::{CONFIGURATION, Node},
     report::Unit,
 };
+use petiole::discovery::{Properties, handlers::builtin};
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -28,8 +29,8 @@ const CONFIGURATIONS: usize = 99;
 const SERVICES: usize = 4096;
 /// The filters of each Configuration, of which two have the expensive expression.
 const FILTERS: usize = 32;
-/// An expression of about 360 states that are all active at each byte, and that matches.
-const EXPENSIVE: &str = "(?:.?){120}.*";
+/// An expression of about 390 states that are all active at each byte, and that matches.
+const EXPENSIVE: &str = "(?:.?){100}.*";
 /// The bytes of an entry of a TXT record, with its key.
 const ENTRY: usize = 255;
 /// The pause after each 16 packets. How many of them are read is bounded by the work that they cause.
@@ -98,12 +99,17 @@ fn service(kind: &str, n: usize, round: usize) -> Announced {
 fn details(kind: &str) -> String {
     let expensive = ["a", "b"].map(|key| format!("  {key}: {{regex: '{EXPENSIVE}'}}\n"));
     let others = (2..FILTERS).map(|n| format!("  z{n}: [{n}]\n"));
-    format!(
+    let details = format!(
         "{}verify: off\ntxt:\n{}{}",
         zeroconf(kind),
         expensive.concat(),
         others.collect::<String>()
-    )
+    );
+    let handler = builtin().into_iter().find(|h| h.name() == "zeroconf");
+    // What is refused costs nothing.
+    let prepared = handler.unwrap().prepare(&details, &Properties::new());
+    prepared.map(drop).unwrap();
+    details
 }
 
 async fn probe(address: SocketAddr) -> Duration {

@@ -9,25 +9,28 @@ use super::{
 };
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::Duration,
 };
 use tokio::time::{Instant, sleep};
 
-const SERVICES: usize = 4096;
+/// The hosts that announce them: each may use half of what the others leave, so that sixteen use nearly all.
+const HOSTS: u8 = 16;
+const SERVICES: usize = 256 * HOSTS as usize;
 /// The most Instances of one Configuration.
 const INSTANCES: usize = 1000;
-/// The least number of Instances of a second Configuration, whose `brokerProperties` are as large as they may be: with a
-/// thousand devices it has half of the bytes that the first one leaves.
-const OTHERS: usize = 350;
+/// The least number of Instances of a second Configuration, in another namespace, whose `brokerProperties` are as large as they may
+/// be: with a thousand devices it has half of the bytes that the first one leaves.
+const OTHERS: usize = 200;
 /// The bytes of the name and the value of one of eight properties.
 const PROPERTY: usize = 4096;
 /// The least number of Instances of a third one: half of what the others leave.
-const THIRD: usize = 200;
+const THIRD: usize = 350;
 /// The Configurations beside these three, as many as an agent works with.
 const PATTERNS: usize = 97;
 /// The groups of the regular expression of each of them, for which a match keeps nearly all bytes that a Configuration may use.
-const GROUPS: usize = 75;
+const GROUPS: usize = 40;
 /// The least number of Instances of all together: each of the others has half of what is left, of the chart's 2000.
 const ALL: usize = 1900;
 /// The number of keys of one TXT record. The next constant is the bytes of each value. A thousand of these services, and the
@@ -83,16 +86,23 @@ impl Drop for Cgroup {
     }
 }
 
-/// Returns all services in their `round`th state.
-fn services(kind: &str, round: usize) -> Vec<Announced> {
+/// Lets each host announce its services in their `round`th state.
+fn announce(hosts: &[Publisher], kind: &str, round: usize) {
+    for (n, host) in hosts.iter().enumerate() {
+        host.announce_all(services(n, kind, round));
+    }
+}
+
+/// Returns the services of a host.
+fn services(host: usize, kind: &str, round: usize) -> Vec<Announced> {
     let value = |key: usize| {
         let fill = VALUE - 10;
         format!("k{key}={round:010}{}", "x".repeat(fill)).into_bytes()
     };
     let record: Vec<Vec<u8>> = (0..KEYS).map(value).collect();
     let record: Vec<&[u8]> = record.iter().map(Vec::as_slice).collect();
-    (0..SERVICES)
-        .map(|n| Announced::new(&format!("service {n}"), kind).txt(&record))
+    (0..SERVICES / usize::from(HOSTS))
+        .map(|n| Announced::new(&format!("service {host}-{n}"), kind).txt(&record))
         .collect()
 }
 
@@ -154,27 +164,28 @@ async fn fill_up(node: &mut Node, kind: &str, others: usize) -> Result<(), Strin
 pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, String> {
     let cgroup = Cgroup::new(limit_mib << 20)?;
     let kind = format!("_p{}limit._tcp", std::process::id());
-    let publisher = Publisher::start(vec![]);
+    let hosts = (1..=HOSTS).map(|n| Publisher::start_at(Ipv4Addr::new(127, 0, 0, n), vec![]));
+    let hosts: Vec<Publisher> = hosts.collect();
     let mut node = Node::new(binary);
     node.start_kubelet().await;
     // `verify` is off, because the publisher, not the agent, is too slow to answer the questions to all services.
     node.configure("zeroconf", 1, &format!("{}verify: off\n", zeroconf(&kind)));
     node.start_agent_in(&cgroup.folder);
-    publisher.announce_all(services(&kind, 0));
+    announce(&hosts, &kind, 0);
     node.until_allocatable(INSTANCES).await;
     let reached = node.agent_memory();
     for round in 1..=CHANGES {
-        publisher.announce_all(services(&kind, round));
+        announce(&hosts, &kind, round);
         sleep(SETTLES).await;
         if let Some(ended) = node.agent_ended() {
             return Err(format!("the agent ended in round {round}: {ended}"));
         }
     }
     let status = fs::read_to_string(node.path(&format!(
-        "state/configurations/default_{}.yaml",
+        "state/configurations/{0}_{0}.yaml",
         super::node::CONFIGURATION
     )));
-    if !status.unwrap_or_default().contains("services are left out") {
+    if !status.unwrap_or_default().contains("are left out") {
         return Err("the Configuration does not say that services are left out".to_owned());
     }
     node.configure_another(&large_properties());
@@ -182,7 +193,7 @@ pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, Strin
     let others = node.instances() - INSTANCES;
     fill_up(&mut node, &kind, others).await?;
     // All patterns match again.
-    publisher.announce_all(services(&kind, CHANGES + 1));
+    announce(&hosts, &kind, CHANGES + 1);
     sleep(SETTLES).await;
     if let Some(ended) = node.agent_ended() {
         return Err(format!("the agent ended with all Instances: {ended}"));
@@ -190,7 +201,7 @@ pub(super) async fn run(binary: PathBuf, limit_mib: u64) -> Result<String, Strin
     let all = node.instances();
     let memory = node.agent_memory();
     let text = format!(
-        "{SERVICES} services with TXT records of {} bytes, {all} Instances, of which {others} have brokerProperties of 32 KiB, {PATTERNS} \
+        "{SERVICES} services of {HOSTS} hosts with TXT records of {} bytes, {all} Instances, of which {others} have brokerProperties of 32 KiB, {PATTERNS} \
          Configurations with patterns of {GROUPS} groups, a limit of {limit_mib} MiB ({:.1} MB):\n\
          resident {:.1} MB when those of the services were allocatable, {:.1} MB after {CHANGES} changes of every record and with the \
          others, at most {:.1} MB;\n\

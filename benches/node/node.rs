@@ -172,6 +172,7 @@ impl Node {
         self.configure_as(CONFIGURATION, handler, capacity, details)
     }
 
+    /// Writes a Configuration, in a namespace of its own. One host, which announces all services of most benches, may have half of `maxInstances`.
     pub(super) fn configure_as(
         &self,
         name: &str,
@@ -185,12 +186,14 @@ impl Node {
 kind: Configuration
 metadata:
   name: {name}
+  namespace: {name}
 spec:
   discoveryHandler:
     name: {handler}
     discoveryDetails: |
 {details}  capacity: {capacity}
   gracePeriodSeconds: 60
+  maxInstances: 2000
 "
         );
         let written = self.path("configuration.yaml");
@@ -201,10 +204,10 @@ spec:
         begun
     }
 
-    /// Writes a second Configuration.
+    /// Writes a second Configuration, in another namespace.
     pub(super) fn configure_another(&self, spec: &str) {
         let manifest = format!(
-            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: another}}, spec: {spec}}}"
+            "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: another, namespace: another}}, spec: {spec}}}"
         );
         let written = self.path("another.yaml");
         fs::write(&written, manifest).unwrap();

@@ -3,7 +3,10 @@ use futures::future::BoxFuture;
 use petiole::{
     agent,
     cluster::{self, node::Nodes},
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, session::Handlers},
+    discovery::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+        session::Handlers,
+    },
     model::{
         device::{Device, DeviceSet, Scope},
         resource_name::ResourcePrefixes,
@@ -152,7 +155,7 @@ impl DiscoveryHandler for Simulated {
         HANDLER
     }
 
-    fn prepare(&self, details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(Looking {
             details: details.to_owned(),
             node: self.node.clone(),
@@ -190,16 +193,12 @@ impl Discovery for Looking {
         Scope::Shared
     }
 
-    fn run(
-        mut self: Box<Self>,
-        found: watch::Sender<DeviceSet>,
-        shutdown: CancellationToken,
-    ) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+    fn run(mut self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             loop {
-                found.send_replace(DeviceSet::complete(self.seen()));
+                task.found.send_replace(DeviceSet::complete(self.seen()));
                 tokio::select! {
-                    () = shutdown.cancelled() => return Ok(()),
+                    () = task.shutdown.cancelled() => return Ok(()),
                     changed = self.lan.changed() => changed.map_err(|e| DiscoveryError(e.to_string()))?,
                 }
             }

@@ -6,6 +6,7 @@
     clippy::unwrap_used,
     reason = "a test fails by panicking, and clippy does not see that helpers here are tests"
 )]
+mod budgets;
 mod folders;
 mod layers;
 mod limits;

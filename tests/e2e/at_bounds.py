@@ -61,9 +61,14 @@ class Bounds:
         return {f"{'k' * (key - 6)}{n:06}": "v" * size for n in range(count)}
 
     def text(self, schema, n):
+        if "enum" in schema:
+            return schema["enum"][-1]
         size = min(schema.get("maxLength", TEXT), self.longest)
         number = str(n)
-        return "x" * (size - len(number)) + number if size > len(number) else number
+        text = "x" * (size - len(number)) + number if size > len(number) else number
+        # A path, or the mode of a file, where nothing else is let in.
+        pattern = schema.get("pattern", "").replace("[:cntrl:]", r"\x00-\x1f")
+        return next((fits for fits in (text, "/" + text[1:], "0666") if re.search(pattern, fits)), text)
 
 
 def rules(schema):

@@ -34,7 +34,8 @@ clean() {
   # A test that failed may have left it stopped.
   kubectl get --raw /readyz >/dev/null 2>&1 || cluster apiserver start
   kubectl delete "$AKRI" --all --all-namespaces --wait=false >/dev/null 2>&1 || true
-  kubectl delete pods,jobs --all --now --wait=false >/dev/null
+  # A test that failed leaves its owners of Pods.
+  kubectl delete deployments,daemonsets,pods,jobs --all --now --wait=false >/dev/null
   within 120 "the objects of the last test are gone" is_clean
   agents_are_ready
 }

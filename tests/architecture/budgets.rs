@@ -1,0 +1,93 @@
+//! Gives each room a budget of lines, so that growth is a decision: of code, without comments, empty lines and tests.
+use super::source::{Source, production_sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A budget is at most so much larger than its room: what was made smaller stays so.
+const SLACK: usize = 100;
+/// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
+/// message says what it replaces.
+const BUDGETS: &[(&str, usize)] = &[
+    ("crates/petiole-base", 500),
+    ("crates/petiole-cluster", 1_900),
+    ("crates/petiole-dra", 1_750),
+    ("crates/petiole-kubelet", 4_900),
+    ("crates/petiole-kubelet-api", 950),
+    ("crates/petiole-mdns", 4_400),
+    ("crates/petiole-model", 5_150),
+    ("crates/petiole-mqtt", 1_400),
+    ("crates/petiole-onvif", 1_900),
+    ("crates/petiole-opcua", 1_850),
+    ("crates/petiole-people", 5_250),
+    ("crates/petiole-probe", 750),
+    ("crates/petiole-telemetry", 1_000),
+    ("src", 250),
+    ("src/agent", 9_150),
+    ("src/cli", 3_400),
+    ("src/controller", 9_550),
+    ("src/convert", 550),
+    ("src/demo", 1_200),
+    ("src/discovery", 11_750),
+    ("src/merge", 1_600),
+    ("src/proto", 100),
+    ("src/store", 2_550),
+    ("src/tidy", 700),
+];
+
+/// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.
+fn room(source: &Source) -> String {
+    let path = source.whole_path();
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["src", _] => "src".to_owned(),
+        [first, second, ..] => format!("{first}/{second}"),
+        _ => path,
+    }
+}
+
+fn lines(source: &Source) -> usize {
+    let lines = source.code.lines();
+    lines.filter(|line| !line.trim().is_empty()).count()
+}
+
+/// Returns what is wrong with a room that has so many lines.
+fn fault(room: &str, lines: usize, budget: usize) -> Option<String> {
+    let is = |what: &str| {
+        Some(format!(
+            "{room} has {lines} lines, and its budget {budget} is {what}"
+        ))
+    };
+    match budget {
+        _ if lines > budget => is("used up: say less, or raise it"),
+        _ if budget > lines + SLACK => is("too large: lower it"),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_room_keeps_its_budget_of_lines() {
+    let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
+    for source in production_sources() {
+        *rooms.entry(room(&source)).or_default() += lines(&source);
+    }
+    let budgets: BTreeMap<&str, usize> = BUDGETS.iter().copied().collect();
+    let names: BTreeSet<&str> = rooms
+        .keys()
+        .map(String::as_str)
+        .chain(budgets.keys().copied())
+        .collect();
+    let faults = names.into_iter().filter_map(|name| {
+        let lines = rooms.get(name).copied().unwrap_or(0);
+        fault(name, lines, budgets.get(name).copied().unwrap_or(0))
+    });
+    let faults: Vec<String> = faults.collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_room_beyond_its_budget_and_a_budget_beyond_its_room_are_faults() {
+    assert_eq!(fault("a", 10, 10), None);
+    assert_eq!(fault("a", 10, 10 + SLACK), None);
+    assert!(fault("a", 11, 10).unwrap().contains("raise it"));
+    assert!(fault("a", 10, 11 + SLACK).unwrap().contains("lower it"));
+    assert!(fault("new", 1, 0).is_some());
+}
