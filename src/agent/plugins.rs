@@ -47,7 +47,7 @@ use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
 pub(super) use runner::{Runs, Start};
-use running::{Running, make_way};
+use running::{Running, make_way, withdraw};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -272,10 +272,12 @@ impl Plugins {
             .collect();
         let gone = self.gone();
         let mut namespaces = list_turns::namespaces(&instances, &node_only, node);
-        for (n, action) in plan::plan(&desired, &running).into_iter().enumerate() {
+        let actions = plan::plan(&desired, &running);
+        withdraw(&self.running, &actions);
+        for (n, action) in actions.into_iter().enumerate() {
             make_way(n).await;
             match action {
-                Action::Stop(name) => self.stop(&name).await,
+                Action::Stop(name) => self.ended(&name).await,
                 Action::Start(offered) => {
                     let namespace = namespaces.remove(&offered.resource.plugin());
                     self.start(offered, namespace.unwrap_or_default(), &gone);
@@ -285,10 +287,8 @@ impl Plugins {
         metrics().set_plugins(desired.len());
     }
 
-    async fn stop(&mut self, name: &PluginName) {
-        if let Some(running) = self.running.get(name) {
-            running.stop.cancel();
-        }
+    /// Waits until a plugin that was withdrawn has ended.
+    async fn ended(&mut self, name: &PluginName) {
         while self.tasks.contains_key(name) {
             if let Some((ended, _)) = self.tasks.join_next().await {
                 self.forget(&ended);
@@ -317,11 +317,11 @@ impl Plugins {
         });
         let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
-        let stop = self.shutdown.child_token();
+        let withdrawn = CancellationToken::new();
         let running = Running {
             offered: offered.clone(),
             socket: socket.subscribe(),
-            stop: stop.clone(),
+            withdrawn: withdrawn.clone(),
             rebind: rebind.clone(),
             slots: slots.clone(),
         };
@@ -330,8 +330,10 @@ impl Plugins {
             rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
+            withdrawn,
             offered,
         };
+        let stop = self.shutdown.clone();
         self.tasks.spawn(name.clone(), (self.runs)(start, stop));
         self.running.insert(name, running);
     }

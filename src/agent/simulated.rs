@@ -139,7 +139,10 @@ impl Simulated {
 async fn hand_over(start: Start, lists: mpsc::UnboundedSender<List>, stop: CancellationToken) {
     let (name, mut slots) = (start.offered.full_name, start.slots);
     slots.mark_changed();
-    while let Some(Ok(())) = stop.run_until_cancelled(slots.changed()).await {
+    while let Some(Some(Ok(()))) = stop
+        .run_until_cancelled(start.withdrawn.run_until_cancelled(slots.changed()))
+        .await
+    {
         let list = slots.borrow_and_update().clone();
         lists.send((name.clone(), Some(list))).ok();
     }

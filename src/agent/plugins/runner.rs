@@ -46,8 +46,13 @@ const SLOW: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
+/// The longest wait until the kubelet has closed the connection of a plugin that is withdrawn.
+const LAST_LIST: Duration = Duration::from_secs(1);
+
 /// How a socket ends that has failed in nothing.
 enum End {
+    /// The resource is offered no more.
+    Withdrawn,
     /// It is gone, or another kubelet is there.
     Replaced,
     /// The kubelet did not take the plugin, or has let go of it.
@@ -61,9 +66,11 @@ pub(in crate::agent) struct Start {
     pub(in crate::agent) slots: watch::Receiver<Arc<[Slot]>>,
     pub(in crate::agent) rebind: watch::Receiver<u64>,
     pub(in crate::agent) socket: watch::Sender<Option<String>>,
+    /// Ends the plugin, because its resource is offered no more.
+    pub(in crate::agent) withdrawn: CancellationToken,
 }
 
-/// Runs a plugin until it is stopped.
+/// Runs a plugin until it is stopped or withdrawn.
 pub(in crate::agent) type Runs =
     Box<dyn Fn(Start, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
@@ -107,7 +114,12 @@ impl Plugin {
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
             let mut known = None;
-            while let Some(kubelet) = stop.run_until_cancelled(self.kubelet()).await {
+            let withdrawn = self.start.withdrawn.clone();
+            loop {
+                let kubelet = withdrawn.run_until_cancelled(self.kubelet());
+                let Some(Some(kubelet)) = stop.run_until_cancelled(kubelet).await else {
+                    return;
+                };
                 if known.replace(kubelet) != Some(kubelet) {
                     // What the last one refused or was too late for is not this one's fault.
                     backoff.reset();
@@ -121,15 +133,16 @@ impl Plugin {
                 };
                 self.start.socket.send_replace(None);
                 self.set_registered(false);
-                if let None | Some(Ok(End::Replaced)) = ended {
+                if let None | Some(Ok(End::Replaced | End::Withdrawn)) = ended {
                     continue;
                 }
                 let wait = wait_after(begun.elapsed(), &mut backoff);
                 if let Some(Err(e)) = ended {
                     warn!(retry_in = ?wait, "{e:#}");
                 }
-                let another = pin!(self.another_kubelet(kubelet));
-                stop.run_until_cancelled(timeout(wait, another)).await;
+                let another = pin!(timeout(wait, self.another_kubelet(kubelet)));
+                let another = withdrawn.run_until_cancelled(another);
+                stop.run_until_cancelled(another).await;
             }
         }
         .instrument(span)
@@ -156,6 +169,7 @@ impl Plugin {
         // Ends the connections with the socket: a kubelet does not close those of registrations that it gave up.
         let _closing = closing.clone().drop_guard();
         let streams = watch::Sender::new(Streams::default());
+        let (open, mut closed) = mpsc::channel(1);
         let served = Arc::new(Served {
             resource: self.start.offered.resource.clone(),
             namespace: self.start.namespace.clone(),
@@ -163,11 +177,13 @@ impl Plugin {
             turns: self.turns.clone(),
             slots: self.start.slots.clone(),
             streams: streams.clone(),
+            withdrawn: self.start.withdrawn.clone(),
+            _open: open,
             closing,
         });
         let incoming = pin!(bound.incoming);
         let mut rebind = self.start.rebind.clone();
-        tokio::select! {
+        let ended = tokio::select! {
             ended = self.accept(incoming, served) => ended,
             ended = self.be_registered(kubelet, &bound.name, streams) => {
                 ended?;
@@ -181,7 +197,14 @@ impl Plugin {
                 info!("another kubelet is there, the plugin registers with it");
                 Ok(End::Replaced)
             }
+            () = self.start.withdrawn.cancelled() => Ok(End::Withdrawn),
+        };
+        if let Ok(End::Withdrawn) = ended {
+            // A kubelet before 1.37 that has taken this registration and the end of an earlier one at once does not notice that the
+            // plugin ends, and would go on offering what it listed last (`runClient` of the file above).
+            timeout(LAST_LIST, closed.recv()).await.ok();
         }
+        ended
     }
 
     /// Binds a new socket, and removes those that a killed agent left for this plugin.

@@ -1,10 +1,10 @@
 //! What the owner of the plugins has of one that runs.
-use super::inputs::Inputs;
+use super::{inputs::Inputs, plan::Action};
 use crate::{
     agent::values::{KubeletFolder, Offered, Slot},
-    model::{slot_table::Resource, typed_names::ConfigurationName},
+    model::{plugin_name::PluginName, slot_table::Resource, typed_names::ConfigurationName},
 };
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,19 @@ pub(super) struct Running {
     pub(super) rebind: watch::Sender<u64>,
     /// The socket it serves on now.
     pub(super) socket: watch::Receiver<Option<String>>,
-    pub(super) stop: CancellationToken,
+    /// Ends the plugin, because its resource is offered no more.
+    pub(super) withdrawn: CancellationToken,
+}
+
+/// Ends the plugins that are to stop, all at once: each has a last list to send.
+pub(super) fn withdraw(running: &BTreeMap<PluginName, Running>, actions: &[Action]) {
+    for action in actions {
+        if let Action::Stop(name) = action
+            && let Some(running) = running.get(name)
+        {
+            running.withdrawn.cancel();
+        }
+    }
 }
 
 impl Running {

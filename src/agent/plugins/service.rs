@@ -9,8 +9,8 @@ use petiole_kubelet_api::device_plugin::{
     PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse, UNHEALTHY,
     device_plugin_server::DevicePlugin,
 };
-use std::{collections::BTreeSet, pin::Pin, sync::Arc};
-use tokio::sync::watch;
+use std::{collections::BTreeSet, convert::Infallible, pin::Pin, sync::Arc};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -37,6 +37,10 @@ pub(super) struct Served {
     pub(super) turns: ListTurns,
     pub(super) slots: watch::Receiver<Arc<[Slot]>>,
     pub(super) streams: watch::Sender<Streams>,
+    /// Lets each stream end with a list that has no healthy slot.
+    pub(super) withdrawn: CancellationToken,
+    /// Is open as long as anything is of this plugin: a connection, or what takes connections.
+    pub(super) _open: mpsc::Sender<Infallible>,
     /// Ends the streams and the connections.
     pub(super) closing: CancellationToken,
 }
@@ -68,6 +72,7 @@ impl DevicePlugin for Service {
             _open: OpenStream::new(served.streams.clone()),
             served: served.clone(),
             slots,
+            is_last: false,
         };
         let lists = unfold(list, List::next).take_until(served.closing.clone().cancelled_owned());
         Ok(Response::new(Box::pin(lists)))
@@ -139,10 +144,11 @@ fn served<T>(request: &Request<T>) -> Result<Arc<Served>, Status> {
     served.cloned().ok_or_else(unknown)
 }
 
-fn device(slot: &Slot) -> Device {
+fn device(slot: &Slot, is_offered: bool) -> Device {
+    let is_healthy = slot.is_healthy && is_offered;
     Device {
         id: slot.id.clone(),
-        health: if slot.is_healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
+        health: if is_healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
         topology: None,
     }
 }
@@ -151,18 +157,38 @@ fn device(slot: &Slot) -> Device {
 struct List {
     served: Arc<Served>,
     slots: watch::Receiver<Arc<[Slot]>>,
+    /// True if the resource is offered no more, and this was said.
+    is_last: bool,
     _open: OpenStream,
 }
 
 impl List {
-    /// Waits for a change and for the plugin's turn, and returns the list as it is then.
+    /// Waits for a change and for the plugin's turn, and returns the list as it is then. The last one is that of a plugin that is
+    /// withdrawn.
     async fn next(mut self) -> Option<(Result<ListAndWatchResponse, Status>, Self)> {
-        self.slots.changed().await.ok()?;
+        if self.is_last {
+            return None;
+        }
         let Served {
-            turns, namespace, ..
+            turns,
+            namespace,
+            withdrawn,
+            ..
         } = &*self.served;
+        if let Some(changed) = withdrawn.run_until_cancelled(self.slots.changed()).await {
+            changed.ok()?;
+            self.slots.mark_changed();
+        }
+        let is_unsent = self.slots.has_changed().ok()?;
+        let is_offered = is_unsent || self.slots.borrow().iter().any(|slot| slot.is_healthy);
+        if withdrawn.is_cancelled() && !is_offered {
+            return None; // the kubelet knows
+        }
         turns.wait(namespace.clone()).await;
-        let devices = self.slots.borrow_and_update().iter().map(device).collect();
+        self.is_last = withdrawn.is_cancelled();
+        let slots = self.slots.borrow_and_update().clone();
+        let devices = slots.iter().map(|slot| device(slot, !self.is_last));
+        let devices = devices.collect();
         Some((Ok(ListAndWatchResponse { devices }), self))
     }
 }

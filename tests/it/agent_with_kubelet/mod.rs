@@ -16,6 +16,7 @@ use crate::support::{
     test_handler::{device, with},
 };
 use petiole::model::device::{Device, DeviceNode, Mount};
-use petiole_kubelet_api::device_plugin::Empty;
+use petiole_kubelet_api::device_plugin::{Empty, ListAndWatchResponse};
 use std::{fs, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
+use tonic::Status;

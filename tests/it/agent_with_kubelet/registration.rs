@@ -63,3 +63,43 @@ async fn a_plugin_that_the_kubelet_has_let_go_of_registers_again() {
     let asked = left.unwrap().get_device_plugin_options(Empty {}).await;
     asked.expect_err("the connection ended with the socket");
 }
+
+/// A kubelet before 1.37 may have forgotten a plugin whose list it still follows. When the stream of such a one ends, it goes on
+/// offering what was listed last.
+#[tokio::test]
+async fn the_last_list_of_a_resource_that_goes_has_no_healthy_slot() {
+    let mut node = TestNode::new();
+    let folder = node.agent_settings.plugin_folder.clone();
+    fs::create_dir_all(&folder).unwrap();
+    let mut kubelet = FakeRegistration::start(&folder.join("kubelet.sock"));
+    node.start_agent();
+    node.configure("cam", "capacity: 2");
+    node.devices.see("cam", [device("door")]);
+    let door = instance_name("cam", "door");
+    kubelet.registered(&format!("akri.sh/{door}")).await;
+    // Two connections, as of a kubelet that has registered twice: it closes neither.
+    let mut lists = vec![];
+    for _ in 0..2 {
+        let mut plugin = node.plugin(&door).await;
+        let mut list = plugin.list_and_watch(Empty {}).await.unwrap().into_inner();
+        assert_eq!(healths(list.message().await), ["Healthy"; 2]);
+        lists.push((plugin, list));
+    }
+    node.remove_manifest("cam.yaml");
+    for (mut plugin, mut list) in lists {
+        let last = timeout(PATIENCE, list.message()).await.unwrap();
+        assert_eq!(healths(last), ["Unhealthy"; 2]);
+        let end = timeout(PATIENCE, list.message()).await.unwrap();
+        assert_eq!(end.unwrap(), None, "the list ends, and not the connection");
+        node.until("the connection ends", async || {
+            let asked = plugin.get_device_plugin_options(Empty {}).await;
+            asked.is_err().then_some(())
+        })
+        .await;
+    }
+}
+
+fn healths(message: Result<Option<ListAndWatchResponse>, Status>) -> Vec<String> {
+    let devices = message.unwrap().unwrap().devices;
+    devices.into_iter().map(|device| device.health).collect()
+}
