@@ -36,6 +36,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
         configuration: "camera".into(),
         capacity: CAPACITY,
         is_offered: true,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: usage(&instance_name(n)),

@@ -67,6 +67,7 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
         configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,
         is_offered: true,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: BTreeMap::new(),

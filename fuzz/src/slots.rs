@@ -242,6 +242,7 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
         configuration: CONFIGURATIONS[n / 3].into(),
         capacity: u32::from(input.below(5)),
         is_offered: input.below(4) > 0,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: usage(input, INSTANCES[n]),
@@ -277,6 +278,7 @@ fn one_use(input: &mut Reader<'_>) -> Use {
         ids,
         env_slots,
         digests: digests.collect(),
+        claim: None,
     }
 }
 

@@ -117,6 +117,7 @@ pub(super) async fn run(
                 reads: &|handler| handlers.reads(handler),
                 has_static_pods: settings.has_static_pods(),
                 variables: handlers.variables(),
+                has_claims: settings.claims.is_some(),
                 containers: &settings.containers,
                 sources: None,
             },

@@ -93,7 +93,8 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 }
 
 /// Returns the slots of an Instance whose Configuration this node uses, for the table of this node's slots. The caller
-/// sets `precedence.is_stray` for other Instances, and clears `is_own` if the store is the memory.
+/// sets `precedence.is_stray` for other Instances, `is_by_claims` for those that ResourceClaims have, and clears `is_own` if the store
+/// is the memory.
 pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str) -> ObservedSlots {
     let created = instance.metadata.creation_timestamp.as_ref();
     ObservedSlots {
@@ -105,6 +106,7 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
         configuration: instance.spec.configuration_name.clone(),
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
         is_offered: instance.spec.names_node(node),
+        is_by_claims: false,
         is_own: !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node),
         told: told(instance),
         usage: instance.spec.device_usage.clone(),

@@ -1,5 +1,5 @@
 //! Reads the kubelet's two records of which container has which device: the list of its pod resources API, and its
-//! checkpoint, a file that it reads when it starts.
+//! checkpoint, a file that it reads when it starts. Beside them is the record of the ResourceClaims that it had prepared.
 //!
 //! The list has no ordinary init containers. The checkpoint has them, and may be older: the kubelet drops ended Pods from
 //! its memory at every list (podresources/server_v1.go: `List`), but writes the checkpoint only when a plugin sends its
@@ -24,7 +24,7 @@ use crate::{
 use futures::future::BoxFuture;
 use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
-pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Unreadable};
+pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Prepared, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -64,6 +64,9 @@ pub(crate) trait Records: Send + Sync {
 
     fn checkpoint(&self) -> BoxFuture<'_, Checkpoint>;
 
+    /// Returns the ResourceClaims that are prepared on this node.
+    fn claims(&self) -> BoxFuture<'_, anyhow::Result<Prepared>>;
+
     /// Returns which checkpoint there is, if there is one.
     fn version(&self) -> Option<Version>;
 }
@@ -78,6 +81,15 @@ impl Records for OfKubelet {
 
     fn checkpoint(&self) -> BoxFuture<'_, Checkpoint> {
         Box::pin(read_checkpoint(&self.0))
+    }
+
+    fn claims(&self) -> BoxFuture<'_, anyhow::Result<Prepared>> {
+        Box::pin(async {
+            match &self.0.claims {
+                Some(claims) => claims.prepared().await,
+                None => Ok(Prepared::default()),
+            }
+        })
     }
 
     fn version(&self) -> Option<Version> {
@@ -148,7 +160,12 @@ impl RecordsReader {
         // The list first. What the kubelet allocates after that is in the file as well.
         let list = self.source.list().await?;
         let checkpoint = self.source.checkpoint().await;
-        Ok(KubeletRecords { list, checkpoint })
+        let claims = self.source.claims().await?;
+        Ok(KubeletRecords {
+            list,
+            checkpoint,
+            claims,
+        })
     }
 
     /// Returns all that containers have or may have by the checkpoint alone, if it can be read. The kubelet need not answer.
@@ -156,6 +173,7 @@ impl RecordsReader {
         let records = KubeletRecords {
             list: PodList::default(),
             checkpoint: self.source.checkpoint().await,
+            claims: self.source.claims().await.ok()?,
         };
         records.kept_uses()
     }

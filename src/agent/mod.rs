@@ -5,6 +5,7 @@
 //!                             └─> instances <─────────────────────┤   reports to the store
 //! store's Instances ─> plugins (one task a resource) <────────────┘   <─> kubelet
 //!                      Allocate ─> slots (claims and releases) <─ reclaim <─ kubelet_records: pod resources, checkpoint
+//! ResourceClaims ─> claims ──> slots                                  <─> kubelet
 //! plugins' lists ──> capacity <─ own Node, pod resources   writes the Node's status
 //! store's Instances ─> node_labels <─ own Node             writes the Node's labels
 //! ```
@@ -15,6 +16,7 @@
 mod brokers;
 mod capacity;
 mod cdi_files;
+pub(crate) mod claims;
 mod configurations;
 pub(crate) mod connections;
 pub(crate) mod device_state;
@@ -43,7 +45,7 @@ pub(crate) use configurations::check;
 #[cfg(feature = "fuzzing")]
 pub use kubelet_records::fuzzing;
 pub use place::Place;
-pub use settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};
+pub use settings::{Claims, KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings};
 pub use startup::ask as ask_startup;
 
 use crate::{

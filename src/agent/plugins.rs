@@ -13,6 +13,7 @@ pub(crate) mod plan;
 mod predecessor;
 mod preference;
 mod registrar;
+mod resource_claim;
 mod runner;
 mod running;
 mod server;
@@ -95,6 +96,7 @@ pub(super) async fn keep(
         observed: Arc::default(),
         slot_limits: SlotLimits::default(),
         accepted: BTreeSet::new(),
+        by_claims: BTreeSet::new(),
         gone: BTreeSet::new(),
         is_gone_stale: true,
         is_node_only_stale: true,
@@ -116,6 +118,8 @@ struct Plugins {
     /// each was said to have.
     observed: Arc<Instances>,
     accepted: BTreeSet<ConfigurationKey>,
+    /// Those of them whose devices ResourceClaims have.
+    by_claims: BTreeSet<ConfigurationKey>,
     slot_limits: SlotLimits,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
@@ -202,11 +206,11 @@ impl Plugins {
     /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
     /// other way round. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
-        let validated = self.inputs.validated.borrow();
+        let validated = self.inputs.validated.borrow().clone();
         let accepted: BTreeSet<ConfigurationKey> = validated.accepted.keys().cloned().collect();
-        drop(validated);
-        let turned: BTreeSet<ConfigurationKey> = accepted
-            .symmetric_difference(&self.accepted)
+        let by_claims = validated.by_claims.clone();
+        let turned: BTreeSet<ConfigurationKey> = (accepted.symmetric_difference(&self.accepted))
+            .chain(by_claims.symmetric_difference(&self.by_claims))
             .cloned()
             .collect();
         self.inputs.table.observe(|slots| {
@@ -227,16 +231,19 @@ impl Plugins {
             });
             let node = &self.inputs.settings.node_name;
             let has_others = |pair: &plan::Pair| {
-                pair.before.is_none_or(|before| {
-                    !plan::resources_of(before, node).eq(plan::resources_of(pair.now, node))
-                })
+                let is_by_claims = by_claims.contains(&configuration_of(pair.key, pair.now));
+                let resources = |of| plan::resources_of(of, node, is_by_claims);
+                let before = pair.before.map(|before| resources(before));
+                before.is_none_or(|before| !before.eq(resources(pair.now)))
             };
             self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
             self.is_gone_stale |= pairs.iter().any(|pair| pair.before.is_none());
             slots.observe_changes(
                 pairs.into_iter().map(|plan::Pair { key, now, .. }| {
                     let mut observed = observed_slots(key, now, node);
-                    observed.precedence.is_stray = !accepted.contains(&configuration_of(key, now));
+                    let configuration = configuration_of(key, now);
+                    observed.precedence.is_stray = !accepted.contains(&configuration);
+                    observed.is_by_claims = by_claims.contains(&configuration);
                     observed.capacity = observed.capacity.min(self.slot_limits.of(&key.namespace));
                     observed.is_own &= self.inputs.store.is_remote();
                     observed
@@ -245,6 +252,7 @@ impl Plugins {
             );
         });
         self.accepted = accepted;
+        self.by_claims = by_claims;
     }
 
     /// Makes a plugin send its list once more, as it is: the kubelet writes its checkpoint then.
@@ -259,19 +267,20 @@ impl Plugins {
     async fn reconcile(&mut self) {
         self.is_plan_due = false;
         let instances = self.inputs.store.instances().borrow().clone();
-        let names = self.inputs.validated.borrow().names.clone();
+        let validated = self.inputs.validated.borrow().clone();
         let (node, node_only) = (
             &self.inputs.settings.node_name,
             self.inputs.node_only.borrow().clone(),
         );
-        let desired = plan::desired(&instances, &node_only, node, &names);
+        let desired = plan::desired(&instances, &node_only, node, &validated);
         let running = self
             .running
             .iter()
             .map(|(name, r)| (name.clone(), r.offered.clone()))
             .collect();
         let gone = self.gone();
-        let mut namespaces = list_turns::namespaces(&instances, &node_only, node);
+        let mut namespaces =
+            list_turns::namespaces(&instances, &node_only, node, &validated.by_claims);
         let actions = plan::plan(&desired, &running);
         withdraw(&self.running, &actions);
         for (n, action) in actions.into_iter().enumerate() {

@@ -1,4 +1,5 @@
 //! The settings of an agent, and its clock.
+pub use super::claims::Claims;
 use crate::{
     cluster::{node::Nodes, property_sources::PropertySources},
     model::{
@@ -47,6 +48,8 @@ pub struct Settings {
     pub max_instances: usize,
     /// What Configurations may ask of containers beyond the device.
     pub containers: ContainerRules,
+    /// What is needed to prepare ResourceClaims; `None` if this agent prepares none.
+    pub claims: Option<Claims>,
     /// A folder for static Pods: one broker for each Instance.
     #[cfg(feature = "people")]
     pub render_brokers: Option<PathBuf>,
@@ -86,6 +89,7 @@ impl Settings {
             max_configurations: 0,
             max_instances: 0,
             containers: crate::model::container_devices::ContainerRules::default(),
+            claims: None,
             #[cfg(feature = "people")]
             render_brokers: None,
             http_address: None,

@@ -165,6 +165,7 @@ fn settings(node: &str) -> Settings {
         max_configurations: 100,
         max_instances: 1000,
         containers: crate::model::container_devices::ContainerRules::default(),
+        claims: None,
         #[cfg(feature = "people")]
         render_brokers: None,
         http_address: None,

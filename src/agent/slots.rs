@@ -3,7 +3,7 @@
 //! Slots of a device that this node alone has are given out by the [`table`], which remembers them; [`usage`] writes them to
 //! their Instances after that. Slots of a shared device are claimed by guarded writes.
 //!
-//! Allocate calls send claims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
+//! Allocate calls send claims, and so do Prepare calls for ResourceClaims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
 //! sends releases, and claims of slots that are in use already; [`plan`] decides which. All requests are served by one task,
 //! so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any more is undone.
 mod pauses;
@@ -13,7 +13,7 @@ mod request;
 mod table;
 pub(crate) mod usage;
 
-pub(super) use request::{ClaimRequest, Refusal, Request, Requests};
+pub(super) use request::{ClaimRequest, Refusal, Request, Requests, Wanted};
 pub(super) use table::SharedTable;
 
 use super::{connections, settings::Clock};
@@ -176,10 +176,7 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
         }
     };
     if request.reply.send(Ok(claim)).is_err() && !undo.is_empty() {
-        info!(
-            resource = request.resource.name(),
-            "an Allocate call was given up: its claim is undone"
-        );
+        info!(of = %request.wanted, "a call was given up: its claim is undone");
         return Some(write_each(slots, undo, "claim undone").boxed());
     }
     None
@@ -188,15 +185,8 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
 /// Waits until the table plans another claim than one whose slot another node has taken: all nodes prefer the same slots,
 /// so the same claim would fail again.
 async fn observed(slots: &Slots, request: &ClaimRequest, failed: &Claim) {
-    let ClaimRequest {
-        resource,
-        containers,
-        gone,
-        ..
-    } = request;
     let mut table = slots.table.subscribe();
-    let is_observed =
-        table.wait_for(|table| table.plan_claim(resource, containers, gone).as_ref() != Ok(failed));
+    let is_observed = table.wait_for(|table| request.wanted.plan(table).as_ref() != Ok(failed));
     timeout(OBSERVED_WITHIN, is_observed).await.map(drop).ok();
 }
 
@@ -236,11 +226,7 @@ struct PreparedClaim {
 /// written, because no other claim can come between it and the write. It fails with [`Refusal::Changed`] if it has an
 /// Instance that the first plan did not have.
 fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refusal> {
-    let claim =
-        slots
-            .table
-            .borrow()
-            .plan_claim(&request.resource, &request.containers, &request.gone)?;
+    let claim = request.wanted.plan(&slots.table.borrow())?;
     let instances = slots.store.instances().borrow().clone();
     let mut writes = vec![];
     let mut undo = vec![];

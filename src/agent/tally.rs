@@ -96,6 +96,7 @@ mod tests {
             configuration: "cam".into(),
             capacity,
             is_offered: true,
+            is_by_claims: false,
             is_own: false,
             told: BTreeMap::new(),
             usage: usage

@@ -7,7 +7,7 @@ use super::brokers;
 use super::{
     capacity,
     cdi_files::{self, CdiFiles},
-    configurations, instances, known_devices, kubelet_folder,
+    claims, configurations, instances, known_devices, kubelet_folder,
     kubelet_records::{OfKubelet, RecordsReader},
     node_labels,
     node_only::{self, plan::NodeOnly},
@@ -222,6 +222,10 @@ impl Agent {
             slots::reclaim::run(inputs, releases, uses, stop)
         });
         let inputs = self.plugins(self.spawn_cdi_files(tasks));
+        if let Some(claims) = self.settings.claims.clone() {
+            let (inputs, requests) = (inputs.clone(), requests.clone());
+            tasks.spawn("claims", |stop| claims::run(claims, inputs, requests, stop));
+        }
         let published = self.published.clone();
         plugins.spawn("plugins", |stop| {
             plugins::run(inputs, requests, published, stop)

@@ -73,6 +73,8 @@ pub(crate) struct ValidatedConfigurations {
     pub(crate) generations: BTreeMap<ConfigurationKey, i64>,
     /// The names of the resources.
     pub(crate) names: ResourceNames,
+    /// The accepted Configurations whose devices the scheduler gives out.
+    pub(crate) by_claims: BTreeSet<ConfigurationKey>,
 }
 
 impl ValidatedConfigurations {

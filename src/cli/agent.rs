@@ -174,6 +174,13 @@ pub struct Flags {
     paths: super::device_paths::PathFlags,
     #[command(flatten)]
     containers: super::containers::ContainerFlags,
+    /// In a cluster: prepare ResourceClaims for devices whose Configurations have `allocation: DRA`. CDI files go into
+    /// --cdi-folder
+    #[arg(long, env = "PETIOLE_DRA", requires = "cdi_folder")]
+    dra: bool,
+    /// UID of --pod-name: with it the sockets for ResourceClaims differ from those of the agent before
+    #[arg(long, env = "PETIOLE_POD_UID", hide_short_help = true)]
+    pod_uid: Option<String>,
     #[command(flatten)]
     isolation: super::isolation::IsolationFlags,
     /// Variables that brokerProperties and devices may set although programs obey them in any container, such as
@@ -214,6 +221,7 @@ impl Flags {
             max_configurations: self.max_configurations,
             max_instances: self.max_instances,
             containers: self.containers.rules(),
+            claims: None,
             #[cfg(feature = "people")]
             render_brokers: self.render_brokers.clone(),
             http_address: self.http_address,
@@ -361,6 +369,11 @@ async fn store(
     let client = cluster::client().await.context(WITHOUT_CLUSTER)?;
     settings.nodes = Some(Nodes::new(client.clone(), &settings.resource_prefixes));
     settings.property_sources = Some(PropertySources::new(client.clone()));
+    if let Some(folder) = (settings.containers.cdi_folder.clone()).filter(|_| flags.dra) {
+        let (root, pod_uid) = (flags.kubelet_dir, flags.pod_uid);
+        let claims = agent::Claims::open(client.clone(), root, pod_uid, folder);
+        settings.claims = Some(claims.context("--dra")?);
+    }
     let settings = kubernetes::Settings {
         node_name: settings.node_name.clone(),
         namespaces: flags.scope.namespaces(),

@@ -39,6 +39,9 @@ pub struct Flags {
     /// Serve the devices of each Configuration there, too, to those whom the API server allows it
     #[arg(long, env = "PETIOLE_DEVICE_LISTS", requires = "http_address")]
     device_lists: bool,
+    /// Offer the devices of Configurations with `allocation: DRA` to the scheduler
+    #[arg(long, env = "PETIOLE_DRA")]
+    dra: bool,
     /// Networks, such as `10.1.2.0/24`, whose devices may have names in the cluster (`deviceService`); none by default
     #[arg(
         long,
@@ -75,10 +78,11 @@ impl Flags {
             namespace: self.namespace,
             watch_namespaces: self.scope.namespaces(),
             resource_prefix: prefixes.first().clone(),
-            refused_pods: self.delete_refused_pods.then_some(prefixes),
+            refused_pods: self.delete_refused_pods.then(|| prefixes.clone()),
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
             device_lists: self.device_lists,
+            claims: self.dra.then_some(prefixes),
             device_networks: DeviceNetworks::new(
                 self.device_service_networks,
                 self.device_service_cluster_networks,

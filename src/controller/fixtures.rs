@@ -216,6 +216,7 @@ pub(crate) fn settings(identity: &str) -> Settings {
         variables: Variables::default(),
         http_address: None,
         device_lists: false,
+        claims: None,
         device_networks: crate::model::networks::DeviceNetworks::default(),
     }
 }
@@ -248,6 +249,7 @@ impl Fake {
             events,
             settings: settings("test"),
             is_leader: watch::channel(true).1,
+            offered: watch::Sender::default(),
         };
         Self {
             shared,

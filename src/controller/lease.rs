@@ -319,6 +319,7 @@ mod tests {
             clock: WallClock::System,
             settings: settings(identity),
             is_leader: watch::channel(false).1,
+            offered: watch::Sender::default(),
         })
     }
 

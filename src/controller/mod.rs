@@ -12,8 +12,9 @@
 //! One loop (`run.rs`) takes each object into its part of the cluster as it arrives (`parts.rs`). A part that has changed, or
 //! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Each plans by what the stages before it have
 //! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
-//! (`throttle.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
+//! (`throttle.rs`). What the scheduler gives out is published beside it (`claims.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
 mod brokers;
+mod claims;
 pub(crate) mod clock;
 mod definitions;
 mod evictions;
@@ -86,6 +87,9 @@ pub async fn run(
     tasks.spawn("lease", |stop| {
         lease::run(shared.clone(), lease, is_leader, stop)
     });
+    if shared.settings.claims.is_some() {
+        tasks.spawn("claims", |stop| claims::run(shared.clone(), stop));
+    }
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     if let Some(prefixes) = shared.settings.refused_pods.clone() {
         tasks.spawn("refused Pods", |stop| {
@@ -129,6 +133,7 @@ pub(crate) fn begin(
         events,
         settings,
         is_leader,
+        offered: watch::Sender::default(),
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {

@@ -1,7 +1,7 @@
 //! The loop of the controller: it takes in what the watches show, sends the requests that `turns.rs` decides, and hands their
 //! answers back.
 use super::{
-    brokers, evictions,
+    brokers, claims, evictions,
     lists::{self, serve::Question},
     news::News,
     nodes::{self, absent_node::Now},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{publish, supervisor::ChannelClosed};
 use futures::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until, timeout},
@@ -67,6 +67,8 @@ pub(super) async fn run(
             changed = is_leader.changed() => {
                 changed?;
                 counts.outdated();
+                // Another replica may act now.
+                offer(shared, None);
                 continue;
             }
             Some(question) = questions.recv() => {
@@ -87,7 +89,9 @@ pub(super) async fn run(
             turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
         }
         if counts.due_at().is_some_and(|at| at <= Instant::now()) {
-            counts.count(leads.then(|| turns.world()));
+            let world = leads.then(|| turns.world());
+            counts.count(world);
+            offer(shared, world);
         }
     }
     // What was sent is answered, and nothing else is begun.
@@ -167,6 +171,15 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
         Request::List(action) => Answer::Written(lists::act(shared, action).await),
         Request::Status(action) => Answer::Written(status::act(shared, action).await),
         Request::Eviction(action) => Answer::Written(evictions::act(shared, action).await),
+    }
+}
+
+/// Says what the scheduler is to be offered of the devices of this world.
+fn offer(shared: &Shared, world: Option<&World>) {
+    if let Some(prefixes) = &shared.settings.claims {
+        let now = shared.clock.now();
+        let offered = world.map(|world| Arc::new(claims::plan::plan(world, prefixes, now)));
+        publish::if_changed(&shared.offered, offered);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The values that all of the controller's tasks use.
-use super::clock::WallClock;
+use super::{claims::Offers, clock::WallClock};
 use crate::{
     api::names,
     cluster::events::Events,
@@ -37,6 +37,8 @@ pub struct Settings {
     pub device_lists: bool,
     /// The networks whose devices may have names in the cluster.
     pub device_networks: DeviceNetworks,
+    /// Set if devices are offered to the scheduler, where Configurations say so: the prefixes that their resources may have.
+    pub claims: Option<ResourcePrefixes>,
 }
 
 /// The values that the controller's tasks share.
@@ -47,4 +49,6 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     /// True if this replica holds the Lease.
     pub(super) is_leader: watch::Receiver<bool>,
+    /// What the scheduler is offered. Written by the loop.
+    pub(super) offered: Offers,
 }

@@ -103,6 +103,7 @@ impl Home {
             max_configurations: 100,
             max_instances: 100,
             containers: crate::model::container_devices::ContainerRules::default(),
+            claims: None,
             render_brokers: Some(self.manifests()),
             http_address: None,
             metrics_address: None,

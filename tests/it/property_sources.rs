@@ -209,6 +209,7 @@ fn settings(folder: &TempDir, client: Client) -> agent::Settings {
         max_configurations: 100,
         max_instances: 10,
         containers: petiole::model::container_devices::ContainerRules::default(),
+        claims: None,
         render_brokers: None,
         http_address: None,
         metrics_address: None,

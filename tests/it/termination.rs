@@ -109,6 +109,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             variables: petiole::model::variables::Variables::default(),
             http_address: None,
             device_lists: false,
+            claims: None,
             device_networks: petiole::model::networks::DeviceNetworks::default(),
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
@@ -163,6 +164,7 @@ async fn run_agent(
         max_configurations: 100,
         max_instances: 10,
         containers: petiole::model::container_devices::ContainerRules::default(),
+        claims: None,
         render_brokers: None,
         http_address: None,
         metrics_address: None,

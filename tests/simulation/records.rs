@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     agent::{
-        kubelet_records::{Checkpoint, Records, Version, plan::entry},
+        kubelet_records::{Checkpoint, Prepared, Records, Version, plan::entry},
         pod_resources::listed,
         values::PodList,
     },
@@ -66,6 +66,10 @@ impl Records for OfNode {
             let pods = answer.await.context("the kubelet does not answer")?;
             Ok(listed(pods, &prefixes()))
         })
+    }
+
+    fn claims(&self) -> BoxFuture<'_, anyhow::Result<Prepared>> {
+        Box::pin(async { Ok(Prepared::default()) })
     }
 
     fn checkpoint(&self) -> BoxFuture<'_, Checkpoint> {

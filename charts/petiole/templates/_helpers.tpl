@@ -47,6 +47,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if and .Values.udev.enabled (not .Values.udev.subsystems) -}}
 {{- fail "udev.subsystems is empty: name the subsystems whose devices Configurations may offer, such as [tty, video4linux]; [\"*\"] allows all, disks and memory of the nodes among them" -}}
 {{- end -}}
+{{- if and .Values.dra.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "dra.enabled needs Kubernetes 1.36, where each device of a ResourceSlice may name its nodes; this is %s" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if and .Values.probe.enabled (not .Values.probe.networks) -}}
 {{- fail "probe.networks is empty: name the networks whose hosts Configurations may have asked, such as [10.1.2.0/24]" -}}
 {{- end -}}

@@ -7,7 +7,7 @@ use petiole_dra::{
     claim::{Claim, ClaimKey},
     health::{DeviceHealth, Health},
     resource::{Device, Taint, TaintEffect},
-    slices::{Pool, Publisher, Scope},
+    slices::{Pool, Publisher, Reach, Scope},
 };
 use serde_json::json;
 use std::{
@@ -92,7 +92,7 @@ fn look(node: &str, path: &str) -> (Vec<Pool>, Vec<DeviceHealth>) {
     });
     let pool = Pool {
         name: node.to_owned(),
-        nodes: None,
+        reach: Reach::AllNodes,
         devices: devices.collect(),
     };
     (vec![pool], health.collect())

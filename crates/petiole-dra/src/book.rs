@@ -2,8 +2,8 @@
 //! one claim at a time, but the claim before may still be in use on this node.
 //!
 //! There is no copy in memory. During a rolling update the processes of two versions read and write the same files, one after the other.
-use crate::held::conflict;
 pub use crate::held::{Entry, HeldDevice};
+use crate::{held::conflict, sockets};
 use blake2::{Blake2s256, Digest as _};
 use petiole_base::files;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,13 @@ struct File {
 }
 
 impl Book {
+    /// Opens the book of a driver, in the folder `plugins/<driver>/claims` of the kubelet's root folder. [`Plugin::new`] opens the same.
+    ///
+    /// [`Plugin::new`]: crate::Plugin::new
+    pub fn of(kubelet_root: &Path, driver: &str) -> io::Result<Self> {
+        Self::open(sockets::folder(kubelet_root, driver).join("claims"))
+    }
+
     /// Opens the book in this folder, which is created. Errors name the path.
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&folder).map_err(|e| files::at(&folder, &e))?;

@@ -65,9 +65,8 @@ impl<D: Driver> Plugin<D> {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let folder = sockets::folder(&settings.kubelet_root, &settings.driver);
         Ok(Self {
-            book: Book::open(folder.join("claims"))?,
+            book: Book::of(&settings.kubelet_root, &settings.driver)?,
             settings,
             driver,
             client,

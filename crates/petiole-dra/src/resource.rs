@@ -27,7 +27,7 @@ pub struct ResourceSlice {
     pub spec: ResourceSliceSpec,
 }
 
-/// The content of a [`ResourceSlice`]. One of `node_name`, `node_selector` and `all_nodes` is set.
+/// The content of a [`ResourceSlice`]. One of `node_name`, `node_selector`, `all_nodes` and `per_device_node_selection` is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceSliceSpec {
@@ -41,6 +41,8 @@ pub struct ResourceSliceSpec {
     pub node_selector: Option<NodeSelector>,
     /// Whether all nodes reach the devices.
     pub all_nodes: Option<bool>,
+    /// Whether each device says which nodes reach it. Servers before 1.36 refuse the slice.
+    pub per_device_node_selection: Option<bool>,
     /// The devices: 128 at most, 64 if one of them has a taint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
@@ -74,6 +76,12 @@ pub struct Device {
     /// Reasons not to use the device: 16 at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
+    /// The only node that reaches the device, where the devices say it themselves: this, or one of the next two.
+    pub node_name: Option<String>,
+    /// The nodes that reach the device, by one term.
+    pub node_selector: Option<NodeSelector>,
+    /// Whether all nodes reach the device.
+    pub all_nodes: Option<bool>,
     /// Whether an allocation is bound to the node of its Pod.
     pub binds_to_node: Option<bool>,
     /// Whether several claims share the device, each with a part of its capacity. Servers before 1.36 drop the field, and

@@ -67,6 +67,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         },
         variables: &NO_VARIABLES,
         has_static_pods: false,
+        has_claims: false,
         containers: &NO_WISHES,
         sources: None,
     }

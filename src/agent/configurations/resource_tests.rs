@@ -66,6 +66,7 @@ fn validated_with(
         scope_of: &scope,
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
+        has_claims: false,
         containers: &NO_WISHES,
         variables: &Variables::default(),
         sources: None,

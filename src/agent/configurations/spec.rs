@@ -3,7 +3,9 @@
 //! These are the rules of the schema: a folder has no API server to hold them, and an object may be older than a bound.
 use crate::{
     api::{
-        configuration::{ConfigurationSpec, DiscoveryHandlerInfo, DiscoveryProperty, Problem},
+        configuration::{
+            Allocation, ConfigurationSpec, DiscoveryHandlerInfo, DiscoveryProperty, Problem,
+        },
         names::CONFIGURATION_NAME_LIMIT,
         reason::Reason,
         without_instances,
@@ -55,6 +57,15 @@ pub(super) fn check_scope(spec: &ConfigurationSpec, scope: Scope) -> Result<(), 
         "instances is false, and the devices that {} finds here are those of all nodes that see them: set instances to true, or have it find devices of one node",
         spec.discovery_handler.name
     );
+    Err(Problem::new(Reason::BadSpec, message))
+}
+
+/// Refuses a Configuration whose devices the scheduler is to give out, where this agent does not prepare claims.
+pub(super) fn check_allocation(spec: &ConfigurationSpec, has_claims: bool) -> Result<(), Problem> {
+    if has_claims || spec.allocation == Allocation::DevicePlugin {
+        return Ok(());
+    }
+    let message = "allocation is DRA, and the agents prepare no ResourceClaims: set dra.enabled of the chart (from Kubernetes 1.36 on; without a cluster there is none), or allocation: DevicePlugin";
     Err(Problem::new(Reason::BadSpec, message))
 }
 

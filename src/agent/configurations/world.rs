@@ -44,6 +44,8 @@ pub(super) struct World<'a> {
     pub(super) has_static_pods: bool,
     /// The variables that containers may get.
     pub(super) variables: &'a Variables,
+    /// True if this agent prepares ResourceClaims.
+    pub(super) has_claims: bool,
     /// What Configurations may ask of containers.
     pub(super) containers: &'a ContainerRules,
     /// The Secrets and ConfigMaps that are watched, and their contents; `None` without a cluster.

@@ -1,5 +1,5 @@
 //! The door through which `fuzz/` reaches what the agent makes of a checkpoint: nothing else uses it.
-use super::plan::{self, Checkpoint, KubeletRecords};
+use super::plan::{self, Checkpoint, KubeletRecords, Prepared};
 use crate::{
     agent::values::PodList,
     model::{resource_name::ResourcePrefixes, slot_table::Use},
@@ -16,6 +16,7 @@ pub fn uses(data: Data, prefixes: &ResourcePrefixes) -> Vec<Use> {
                 .collect(),
             is_fresh: true,
         },
+        claims: Prepared::default(),
     };
     records.uses()
 }

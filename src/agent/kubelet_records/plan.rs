@@ -8,7 +8,7 @@ use crate::{
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
-        slot::{ListedId, SlotId},
+        slot::{ListedId, SlotId, SlotOwner},
         slot_table::{Held, Use},
     },
 };
@@ -55,6 +55,15 @@ pub(crate) enum Checkpoint {
 pub(crate) struct KubeletRecords {
     pub(crate) list: PodList,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) claims: Prepared,
+}
+
+/// The ResourceClaims that the kubelet had prepared on this node. It says when one is not needed any more, so this is never doubted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    pub(crate) uids: BTreeSet<String>,
+    /// What their containers were given, as far as it is on disk.
+    pub(crate) uses: Vec<Use>,
 }
 
 /// Both records, and whether they can be trusted.
@@ -153,9 +162,18 @@ impl KubeletRecords {
         let listed: BTreeSet<&String> = self.list.ids.values().flatten().collect();
         let kept = self.entries().flat_map(|entry| &entry.ids);
         let kept = kept.filter(|id| !listed.contains(id)).cloned();
-        let claimed = held.iter().map(Held::id);
+        let by_plugins = held.iter().filter(|held| !held.owner.is_claim());
+        let claimed = by_plugins.map(Held::id);
         let claimed = claimed.filter(|id| !listed.contains(id));
         kept.chain(claimed).collect()
+    }
+
+    /// Returns whether a ResourceClaim that is prepared has the slot.
+    pub(crate) fn is_prepared(&self, held: &Held) -> bool {
+        match &held.owner {
+            SlotOwner::Claim { uid, .. } => self.claims.uids.contains(uid),
+            SlotOwner::Node(_) | SlotOwner::Configuration { .. } => false,
+        }
     }
 
     /// Returns the ids that containers hold or may hold; `None` where a book cannot be read.
@@ -207,6 +225,7 @@ impl KubeletRecords {
             uses.push(Use {
                 ids: listed_ids(&ids),
                 env_slots: entry.env_slots.clone(),
+                claim: None,
                 digests: entry.digests.clone(),
             });
         }
@@ -214,8 +233,10 @@ impl KubeletRecords {
             ids: listed_ids([id]),
             env_slots: BTreeSet::new(),
             digests: none.clone(),
+            claim: None,
         });
         uses.extend(of_list);
+        uses.extend(self.claims.uses.iter().cloned());
         uses.retain(|one| !one.ids.is_empty());
         uses
     }

@@ -13,7 +13,7 @@ use crate::{
         device_state::{DeviceState, device_state, why_gone},
         kubelet_records::Look,
         node_only::plan::Offer,
-        slots::{ClaimRequest, Refusal, Request, Requests, plan::is_listed},
+        slots::{ClaimRequest, Refusal, Request, Requests, Wanted, plan::is_listed},
     },
     api::reason::Reason,
     model::{
@@ -42,7 +42,7 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(3);
 const SEEN_TIMEOUT: Duration = Duration::from_millis(2500);
 pub(in crate::agent) struct Allocator {
     pub(super) inputs: Inputs,
-    requests: Requests,
+    pub(super) requests: Requests,
     connections: Connections,
 }
 
@@ -129,10 +129,13 @@ impl Allocator {
             Some(_) => expected,
             None => {
                 let (reply, answer) = oneshot::channel();
-                let request = ClaimRequest {
+                let wanted = Wanted::Listed {
                     resource: resource.clone(),
                     containers,
                     gone,
+                };
+                let request = ClaimRequest {
+                    wanted,
                     connections: digests,
                     reply,
                 };
@@ -153,7 +156,7 @@ impl Allocator {
     }
 
     /// Has a claim written.
-    async fn written(
+    pub(super) async fn written(
         &self,
         request: ClaimRequest,
         answer: oneshot::Receiver<Result<Claim, Refusal>>,
@@ -220,7 +223,10 @@ impl Allocator {
     }
 
     /// Writes the CDI files that a container needs at its start.
-    async fn write_cdi_files(&self, found: &BTreeMap<InstanceName, Found>) -> Result<(), Denied> {
+    pub(super) async fn write_cdi_files(
+        &self,
+        found: &BTreeMap<InstanceName, Found>,
+    ) -> Result<(), Denied> {
         let written = self.inputs.cdi_files.write(cdi_files(found)).await;
         written.map_err(|why| Denied::no_cdi_file(&why))
     }
@@ -304,20 +310,21 @@ impl Allocator {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
         let records = self.inputs.records.look(&held, &mut None).await;
-        match (records.ok())
-            .and_then(Look::trusted)
-            .and_then(|records| records.held())
-        {
-            Some(listed) => (self.inputs.table.borrow().held().into_iter())
-                .filter(|held| held.answered <= begun && !is_listed(held, &listed))
-                .map(|held| held.slot)
-                .collect(),
-            None => BTreeSet::new(),
-        }
+        let Some(records) = records.ok().and_then(Look::trusted) else {
+            return BTreeSet::new();
+        };
+        let Some(listed) = records.held() else {
+            return BTreeSet::new();
+        };
+        let held = self.inputs.table.borrow().held().into_iter();
+        let is_gone = |held: &Held| {
+            held.answered <= begun && !is_listed(held, &listed) && !records.is_prepared(held)
+        };
+        held.filter(is_gone).map(|held| held.slot).collect()
     }
 
     /// The devices of these Instances, once each was seen in this life of the agent.
-    async fn seen(
+    pub(super) async fn seen(
         &self,
         offer: Option<&Offer>,
         keys: BTreeSet<InstanceKey>,

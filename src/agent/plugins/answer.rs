@@ -10,6 +10,7 @@ use crate::{
         device::Device,
         instance_name::InstanceName,
         limits,
+        slot::SlotId,
         slot_table::{Claim, SlotChange},
     },
 };
@@ -55,38 +56,42 @@ pub(super) fn answers(
     found: &BTreeMap<InstanceName, Found>,
 ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
     let requests = claim.requests.iter();
-    requests.map(|slots| response(slots, found)).collect()
+    let slots = |request: &Vec<SlotChange>| Vec::from_iter(request.iter().map(|c| c.slot.clone()));
+    requests
+        .map(|request| edits(&slots(request), found).map(wire))
+        .collect()
 }
 
-fn response(
-    slots: &[SlotChange],
+/// Returns what a container gets with these slots.
+pub(super) fn edits(
+    slots: &[SlotId],
     found: &BTreeMap<InstanceName, Found>,
-) -> Result<ContainerAllocateResponse, Denied> {
+) -> Result<ContainerEdits, Denied> {
     let mut given = vec![];
     // All are of one Configuration.
     let mut wish = None;
     for slot in slots {
         let found = found
-            .get(&slot.slot.instance)
-            .ok_or_else(|| Denied::internal(format!("{} was not looked at", slot.slot)))?;
+            .get(&slot.instance)
+            .ok_or_else(|| Denied::internal(format!("{slot} was not looked at")))?;
         wish = found.wish();
         given.push(Given {
             digest: &found.digest,
-            slot: &slot.slot,
+            slot,
             device: &found.device,
             broker_properties: (found.configuration.as_ref())
                 .map_or(&NO_PROPERTIES, |of| &of.spec.broker_properties),
         });
     }
-    to_wire(&given, wish)
+    bounded(&given, wish)
 }
 
-/// Returns the answer for a container with these devices. The kubelet keeps it in its checkpoint as long as the container
+/// Returns the edits for a container with these devices. The kubelet keeps the answer in its checkpoint as long as the container
 /// lives, so it is bounded.
-fn to_wire(
+fn bounded(
     devices: &[Given<'_>],
     wish: Option<&ContainerDevices>,
-) -> Result<ContainerAllocateResponse, Denied> {
+) -> Result<ContainerEdits, Denied> {
     let bytes = |given: &Given<'_>| {
         text_bytes(&given.device.properties) + text_bytes(given.broker_properties)
     };
@@ -94,9 +99,9 @@ fn to_wire(
     if devices.iter().map(bytes).sum::<usize>() > limits::ANSWER_BYTES_MAX {
         return Err(Denied::too_large(devices.len()));
     }
-    let answer = wire(ContainerEdits::of(devices, wish).map_err(|e| Denied::nodes(&e))?);
-    match answer.encoded_len() <= limits::ANSWER_BYTES_MAX {
-        true => Ok(answer),
+    let edits = ContainerEdits::of(devices, wish).map_err(|e| Denied::nodes(&e))?;
+    match wire(edits.clone()).encoded_len() <= limits::ANSWER_BYTES_MAX {
+        true => Ok(edits),
         false => Err(Denied::too_large(devices.len())),
     }
 }
@@ -134,7 +139,6 @@ fn wire(edits: ContainerEdits) -> ContainerAllocateResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::slot::SlotId;
 
     #[test]
     fn a_container_with_more_than_the_kubelet_is_to_keep_is_refused() {
@@ -153,14 +157,14 @@ mod tests {
             broker_properties: &configured,
         };
         let given: Vec<Given<'_>> = digests.iter().map(|digest| given(digest)).collect();
-        let answer = to_wire(&given[..2], None).unwrap();
+        let answer = bounded(&given[..2], None).unwrap();
         assert_eq!(
-            answer.envs.len(),
+            answer.env.len(),
             2 + 2 * 2 + 3,
             "two values, each of them for each device, and three slots"
         );
         for too_many in [3, 12] {
-            let refused: tonic::Status = to_wire(&given[..too_many], None).unwrap_err().into();
+            let refused: tonic::Status = bounded(&given[..too_many], None).unwrap_err().into();
             let message = format!("with its {too_many} devices");
             assert!(
                 refused.message().contains(&message),

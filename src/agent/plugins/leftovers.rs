@@ -1,7 +1,7 @@
 //! Removes what an agent left behind when it was killed.
 use super::plan;
 use crate::{agent::settings::Settings, files, store::Store};
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 use tracing::warn;
 
 /// The sockets that an agent leaves when it is killed, of every resource that it had: one whose Configuration went meanwhile gets
@@ -16,7 +16,8 @@ impl LeftOver {
     pub(in crate::agent) fn of(settings: &Settings, store: &dyn Store) -> Self {
         let folder = settings.plugin_folder.clone();
         let length = folder.as_os_str().len();
-        let plugins = plan::resources(&store.earlier(), &settings.node_name).into_keys();
+        let node = &settings.node_name;
+        let plugins = plan::resources(&store.earlier(), node, &BTreeSet::new()).into_keys();
         Self {
             stems: plugins
                 .filter_map(|plugin| plan::socket_stem(&plugin, length))

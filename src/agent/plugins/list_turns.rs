@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{
     agent::{node_only::plan::NodeOnly, values::Listed},
-    model::plugin_name::PluginName,
+    model::{plugin_name::PluginName, typed_names::ConfigurationKey},
     store::Instances,
 };
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
     ops::Bound,
     path::PathBuf,
@@ -76,13 +76,15 @@ pub(super) fn namespaces(
     instances: &Instances,
     node_only: &NodeOnly,
     node: &str,
+    by_claims: &BTreeSet<ConfigurationKey>,
 ) -> BTreeMap<PluginName, String> {
     let without_instances = node_only.iter();
     let mut namespaces: BTreeMap<PluginName, String> = without_instances
         .map(|(name, offer)| (name.into(), offer.namespace().to_owned()))
         .collect();
     for (key, instance) in instances {
-        for resource in plan::resources_of(instance, node) {
+        let configuration = instance.spec.configuration_key(&key.namespace);
+        for resource in plan::resources_of(instance, node, by_claims.contains(&configuration)) {
             namespaces.insert(resource.plugin(), key.namespace.to_string());
         }
     }

@@ -3,7 +3,7 @@ use crate::{
     agent::{
         device_state::{DeviceState, device_state},
         node_only::plan::{self as node_only, NodeOnly},
-        values::{Offered, Slot},
+        values::{Offered, Slot, ValidatedConfigurations},
     },
     api::instance::Instance,
     discovery::session::Discoveries,
@@ -13,10 +13,10 @@ use crate::{
         names::shortened,
         plugin_name::PluginName,
         resource_name::ResourceName,
-        resource_names::ResourceNames,
         slot::SlotOwner,
         slot_table::{ListedSlot, Resource, SlotTable},
         start_stop::StartStop,
+        typed_names::ConfigurationKey,
     },
     store::Instances,
 };
@@ -75,16 +75,16 @@ pub(crate) fn desired(
     instances: &Instances,
     offers: &NodeOnly,
     node: &str,
-    names: &ResourceNames,
+    validated: &ValidatedConfigurations,
 ) -> BTreeMap<PluginName, Offered> {
     let mut offered: BTreeMap<ResourceName, Offered> = BTreeMap::new();
     let mut all = node_only::resources(offers);
-    all.extend(resources(instances, node));
+    all.extend(resources(instances, node, &validated.by_claims));
     let (of_configurations, of_instances): (Vec<_>, Vec<_>) = all
         .into_values()
         .partition(|resource| matches!(resource, Resource::Configuration(_)));
     for resource in of_instances.into_iter().chain(of_configurations) {
-        if let Some(full_name) = names.of(&resource) {
+        if let Some(full_name) = validated.names.of(&resource) {
             offered.entry(full_name.clone()).or_insert(Offered {
                 resource,
                 full_name,
@@ -97,10 +97,15 @@ pub(crate) fn desired(
 
 /// Returns the resources of this node: that of each Instance, and that of each Configuration with an Instance. If an
 /// Instance and a Configuration have one name, the Instance has the resource.
-pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginName, Resource> {
-    let all = instances
-        .values()
-        .flat_map(|instance| resources_of(instance, node));
+pub(crate) fn resources(
+    instances: &Instances,
+    node: &str,
+    by_claims: &BTreeSet<ConfigurationKey>,
+) -> BTreeMap<PluginName, Resource> {
+    let all = instances.iter().flat_map(|(key, instance)| {
+        let configuration = instance.spec.configuration_key(&key.namespace);
+        resources_of(instance, node, by_claims.contains(&configuration))
+    });
     let (of_instances, of_configurations): (Vec<_>, Vec<_>) =
         all.partition(|resource| matches!(resource, Resource::Instance(_)));
     of_configurations
@@ -111,9 +116,14 @@ pub(crate) fn resources(instances: &Instances, node: &str) -> BTreeMap<PluginNam
 }
 
 /// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource
-/// whose slots a container here holds stays as long, even if this node does not see the device any more.
-pub(crate) fn resources_of(instance: &Instance, node: &str) -> impl Iterator<Item = Resource> {
-    let is_named = instance.spec.names_node(node);
+/// whose slots a container here holds stays as long, even if this node does not see the device any more, or ResourceClaims have
+/// its other slots.
+pub(crate) fn resources_of(
+    instance: &Instance,
+    node: &str,
+    is_by_claims: bool,
+) -> impl Iterator<Item = Resource> + use<> {
+    let is_named = instance.spec.names_node(node) && !is_by_claims;
     let by_configuration = |owner: &SlotOwner| matches!(owner, SlotOwner::Configuration { .. });
     let by_instance = |owner: &SlotOwner| matches!(owner, SlotOwner::Node(_));
     let of_configuration = (is_named || is_held(instance, node, by_configuration))
@@ -223,7 +233,7 @@ mod tests {
     use super::*;
     use crate::{
         api::instance::{Instance, InstanceSpec},
-        model::resource_name::ResourcePrefix,
+        model::{resource_name::ResourcePrefix, resource_names::ResourceNames},
     };
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -265,7 +275,7 @@ mod tests {
     fn a_configuration_is_offered_by_the_name_it_has_and_no_two_by_one_name() {
         let instances = instances(&[("block-8120fe", "block"), ("cam-1", "cam")]);
         let offered = |names: &ResourceNames| -> Vec<String> {
-            let desired = desired(&instances, &NodeOnly::new(), "n", names).into_values();
+            let desired = desired(&instances, &NodeOnly::new(), "n", &named(names)).into_values();
             desired.map(|offered| offered.full_name.into()).collect()
         };
         let block = "block".into();
@@ -300,21 +310,41 @@ mod tests {
 
     #[test]
     fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
-        let names = ResourceNames::new(&prefix());
+        let mut moved = named(&ResourceNames::new(&prefix()));
+        let names = moved.clone();
+        moved
+            .by_claims
+            .insert(ConfigurationKey::new("default", "cam"));
         for (usage, expected) in [
             ("n", vec!["cam-1"]),
             ("C:cam-0:n", vec!["cam"]),
             ("other", vec![]),
             ("C:cam-0:other", vec![]),
+            ("claim:1:n", vec![]),
         ] {
             let mut all = instances(&[("cam-1", "cam")]);
             for instance in all.values_mut() {
                 let spec = &mut Arc::make_mut(instance).spec;
-                spec.nodes.clear();
                 (spec.device_usage).insert("cam-1-0".to_owned(), usage.to_owned());
+            }
+            let by_claims = desired(&all, &NodeOnly::new(), "n", &moved);
+            assert_eq!(
+                by_claims.keys().collect::<Vec<_>>(),
+                expected,
+                "{usage}, by claims"
+            );
+            for instance in all.values_mut() {
+                Arc::make_mut(instance).spec.nodes.clear();
             }
             let desired = desired(&all, &NodeOnly::new(), "n", &names);
             assert_eq!(desired.keys().collect::<Vec<_>>(), expected, "{usage}");
+        }
+    }
+
+    fn named(names: &ResourceNames) -> ValidatedConfigurations {
+        ValidatedConfigurations {
+            names: names.clone(),
+            ..ValidatedConfigurations::default()
         }
     }
 

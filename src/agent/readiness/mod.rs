@@ -99,10 +99,10 @@ impl Readiness {
 
     fn desired(&self) -> BTreeSet<ResourceName> {
         let inputs = &self.0.inputs;
-        let names = inputs.validated.borrow().names.clone();
+        let validated = inputs.validated.borrow().clone();
         let node = &inputs.settings.node_name;
         let (instances, node_only) = (&*inputs.instances.borrow(), &*inputs.node_only.borrow());
-        let desired = plugins::desired(instances, node_only, node, &names);
+        let desired = plugins::desired(instances, node_only, node, &validated);
         desired
             .into_values()
             .map(|offered| offered.full_name)

@@ -211,6 +211,9 @@ impl Memory {
             let slots = inputs.table.borrow();
             (slots.held(), slots.adoptions(&uses))
         };
+        let held: Vec<_> = (held.into_iter())
+            .filter(|held| !records.is_prepared(held))
+            .collect();
         self.report_checkpoint(&records.checkpoint);
         let released = match records.held() {
             Some(listed) => {

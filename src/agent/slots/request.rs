@@ -4,12 +4,13 @@ use crate::{
     model::{
         instance_name::InstanceName,
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Resource, SlotChange},
+        slot_table::{Claim, ClaimError, Resource, SlotChange, SlotTable},
     },
     store::StoreError,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     time::Duration,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -34,14 +35,51 @@ pub(in crate::agent) enum Request {
     },
 }
 
-/// The claim of one Allocate call.
+/// What a claim is for.
+#[derive(Debug)]
+pub(in crate::agent) enum Wanted {
+    /// The containers of an Allocate call.
+    Listed {
+        resource: Resource,
+        /// The ids that each container asks for.
+        containers: Vec<Vec<String>>,
+        /// Slots that this node holds by its other resource, and whose containers have ended.
+        gone: BTreeSet<SlotId>,
+    },
+    /// A ResourceClaim.
+    Claimed {
+        uid: String,
+        /// The device of each slot.
+        devices: Vec<InstanceName>,
+    },
+}
+
+impl Wanted {
+    pub(super) fn plan(&self, table: &SlotTable) -> Result<Claim, ClaimError> {
+        match self {
+            Self::Listed {
+                resource,
+                containers,
+                gone,
+            } => table.plan_claim(resource, containers, gone),
+            Self::Claimed { uid, devices } => table.plan_resource_claim(uid, devices),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listed { resource, .. } => f.write_str(resource.name()),
+            Self::Claimed { uid, .. } => write!(f, "claim {uid}"),
+        }
+    }
+}
+
+/// The claim of one Allocate call, or of one Prepare call for a ResourceClaim.
 #[derive(Debug)]
 pub(in crate::agent) struct ClaimRequest {
-    pub(in crate::agent) resource: Resource,
-    /// The ids that each container asks for.
-    pub(in crate::agent) containers: Vec<Vec<String>>,
-    /// Slots that this node holds by its other resource, and whose containers have ended.
-    pub(in crate::agent) gone: BTreeSet<SlotId>,
+    pub(in crate::agent) wanted: Wanted,
     /// The digest that the container will get, by Instance.
     pub(in crate::agent) connections: BTreeMap<InstanceName, ConnectionDigest>,
     pub(in crate::agent) reply: oneshot::Sender<Result<Claim, Refusal>>,
@@ -73,6 +111,7 @@ impl Refusal {
             Self::Slot(ClaimError::Full { .. }) => "full",
             Self::Slot(ClaimError::SameDevice { .. }) => "same_device",
             Self::Slot(ClaimError::Twice { .. }) => "twice",
+            Self::Slot(ClaimError::ByClaims { .. }) => "by_claims",
             Self::Slot(ClaimError::Busy { .. }) => "busy",
             Self::Slot(ClaimError::Unconfirmed { .. }) => "unconfirmed",
             Self::Store(StoreError::SlotTaken { .. }) => "held_elsewhere",
@@ -99,7 +138,8 @@ impl Refusal {
                 | ClaimError::HeldHere { .. }
                 | ClaimError::Full { .. }
                 | ClaimError::SameDevice { .. }
-                | ClaimError::Twice { .. },
+                | ClaimError::Twice { .. }
+                | ClaimError::ByClaims { .. },
             )
             | Self::Store(StoreError::Refused(_)) => false,
         }

@@ -79,6 +79,7 @@ fn observed_with(owner: &str) -> ObservedSlots {
         configuration: "cam".into(),
         capacity: PREFERRED + 1,
         is_offered: true,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: BTreeMap::from([(format!("cam-1-{PREFERRED}"), owner.to_owned())]),
@@ -103,9 +104,11 @@ async fn a_claim_that_another_node_beats_is_tried_with_another_slot_once_the_tab
     let table = slots.table.clone();
     let (reply, answer) = oneshot::channel();
     let request = ClaimRequest {
-        resource: Resource::Configuration("cam".into()),
-        containers: vec![vec!["cam-0".to_owned()]],
-        gone: BTreeSet::new(),
+        wanted: Wanted::Listed {
+            resource: Resource::Configuration("cam".into()),
+            containers: vec![vec!["cam-0".to_owned()]],
+            gone: BTreeSet::new(),
+        },
         connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
         reply,
     };
@@ -132,9 +135,11 @@ async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
     };
     let (reply, answer) = oneshot::channel();
     let request = ClaimRequest {
-        resource: Resource::Instance("cam-1".into()),
-        containers: vec![vec!["cam-1-0".to_owned()]],
-        gone: BTreeSet::new(),
+        wanted: Wanted::Listed {
+            resource: Resource::Instance("cam-1".into()),
+            containers: vec![vec!["cam-1-0".to_owned()]],
+            gone: BTreeSet::new(),
+        },
         connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
         reply,
     };

@@ -3,7 +3,7 @@ use crate::{
     agent::{
         device_state::observed_slots,
         settings::Clock,
-        slots::{self, ClaimRequest, Slots},
+        slots::{self, ClaimRequest, Slots, Wanted},
     },
     model::slot_table::{Resource, SlotChange},
     store::{Configurations, Reports, plan::exchanged},
@@ -172,9 +172,11 @@ async fn a_container_gets_a_slot_of_a_device_of_its_node_without_a_write() {
     let claim = async |resource: Resource, id: &str| {
         let (reply, answer) = oneshot::channel();
         let request = ClaimRequest {
-            resource,
-            containers: vec![vec![id.to_owned()]],
-            gone: BTreeSet::new(),
+            wanted: Wanted::Listed {
+                resource,
+                containers: vec![vec![id.to_owned()]],
+                gone: BTreeSet::new(),
+            },
             connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
             reply,
         };

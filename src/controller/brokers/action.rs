@@ -37,6 +37,8 @@ pub(crate) enum Action {
         /// The uid of the Instance.
         owner: String,
         pod: Value,
+        /// The ResourceClaimTemplate by which the Pod has its device, where the scheduler gives it out.
+        claim: Option<Value>,
     },
     DeletePod {
         key: ObjectKey,
@@ -64,6 +66,7 @@ pub(crate) enum Action {
         broker: Broker,
         owner: String,
         job: Value,
+        claim: Option<Value>,
         generation: i64,
     },
     DeleteJob {

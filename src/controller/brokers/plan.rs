@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{
         broker::{self, SpecError, Subject, Wanted},
-        configuration::Configuration,
+        configuration::{Allocation, Configuration},
         instance::{Instance, is_seen},
         names,
     },
@@ -234,6 +234,12 @@ impl<'a> Planner<'a> {
 }
 
 impl Target<'_> {
+    /// Returns the template of the claims of its brokers, where the scheduler gives out the device.
+    fn claim(&self) -> Option<Value> {
+        let is_by_claims = self.configuration.spec.allocation == Allocation::Dra;
+        is_by_claims.then(|| broker::claim_template(self.subject))
+    }
+
     fn broker(&self, key: ObjectKey, digest: &str) -> Broker {
         Broker {
             key,

@@ -131,6 +131,8 @@ impl Action {
     fn hold(&mut self, of: &Of<'_>, slot: &str, owner: SlotOwner) {
         let lost = self.lost.get(of.key);
         let (resource, id) = match owner {
+            // A taint of the device evicts its Pod.
+            SlotOwner::Claim { .. } => return,
             SlotOwner::Node(_) => (&of.instance_resource, slot.to_owned()),
             SlotOwner::Configuration { slot, .. } => (&of.configuration_resource, slot),
         };

@@ -121,6 +121,7 @@ impl TestNode {
                 max_configurations: 100,
                 max_instances: 5000,
                 containers: petiole::model::container_devices::ContainerRules::default(),
+                claims: None,
                 render_brokers: None,
                 http_address: None,
                 metrics_address: None,

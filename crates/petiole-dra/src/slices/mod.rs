@@ -7,5 +7,5 @@ mod pool;
 mod publisher;
 mod stored;
 
-pub use pool::{DEVICES_OF_SLICE_MAX, Pool, PoolState, Scope};
+pub use pool::{DEVICES_OF_SLICE_MAX, Pool, PoolState, Reach, Scope};
 pub use publisher::Publisher;

@@ -1,6 +1,6 @@
 //! Computes the writes that make the slices of the API server equal to the pools. Pure.
 use super::{
-    pool::{DEVICES_OF_SLICE_MAX, Pool},
+    pool::{DEVICES_OF_SLICE_MAX, Pool, Reach},
     stored::Stored,
 };
 use crate::{
@@ -89,6 +89,7 @@ fn plan_pool(
     let gone = current.split_off(&parts.len());
     writes.extend(gone.into_values().cloned().map(Write::Delete));
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+    let is_shared = source.owner.is_none();
     let spec = |generation, devices| ResourceSliceSpec {
         driver: source.driver.clone(),
         pool: ResourcePool {
@@ -97,8 +98,12 @@ fn plan_pool(
             resource_slice_count: count,
         },
         node_name: source.node_name(),
-        node_selector: pool.nodes.clone().filter(|_| source.owner.is_none()),
-        all_nodes: (source.owner.is_none() && pool.nodes.is_none()).then_some(true),
+        node_selector: match &pool.reach {
+            Reach::Nodes(nodes) if is_shared => Some(nodes.clone()),
+            Reach::Nodes(_) | Reach::AllNodes | Reach::OfEachDevice => None,
+        },
+        all_nodes: (is_shared && pool.reach == Reach::AllNodes).then_some(true),
+        per_device_node_selection: (is_shared && pool.reach == Reach::OfEachDevice).then_some(true),
         devices,
     };
     let specs: Vec<_> = parts

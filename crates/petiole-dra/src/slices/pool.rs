@@ -13,10 +13,23 @@ pub struct Pool {
     /// The name: DNS subdomains separated by `/`, 253 characters at most. No other pool of any driver should have it; many drivers
     /// use the node's name.
     pub name: String,
-    /// The nodes that reach the devices, by one term; without it, all nodes. [`Scope::Node`] does not use it.
-    pub nodes: Option<NodeSelector>,
+    /// The nodes that reach the devices. [`Scope::Node`] does not use it.
+    pub reach: Reach,
     /// The devices. The scheduler tries them in this order within a slice.
     pub devices: Vec<Device>,
+}
+
+/// The nodes that reach the devices of a pool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Reach {
+    /// All nodes.
+    #[default]
+    AllNodes,
+    /// The nodes that one term selects.
+    Nodes(NodeSelector),
+    /// Each device says it, by `node_name`, `node_selector` or `all_nodes`: from Kubernetes 1.36 on. When other nodes reach a device, it
+    /// stays in its pool, and its claims stay valid.
+    OfEachDevice,
 }
 
 /// The slices that one publisher writes, and deletes if no pool has them.

@@ -2,7 +2,7 @@
 use crate::api::Api;
 use petiole_dra::{
     resource::{Device, Taint, TaintEffect},
-    slices::{Pool, PoolState, Publisher, Scope},
+    slices::{Pool, PoolState, Publisher, Reach, Scope},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
@@ -29,7 +29,7 @@ fn device(name: &str) -> Device {
 fn pool(devices: impl IntoIterator<Item = Device>) -> Vec<Pool> {
     vec![Pool {
         name: "edge".to_owned(),
-        nodes: None,
+        reach: Reach::AllNodes,
         devices: devices.into_iter().collect(),
     }]
 }

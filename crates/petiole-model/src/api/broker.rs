@@ -2,15 +2,17 @@
 //!
 //! The specs stay JSON, edited by path: types would drop fields that are newer than they are. Only what is edited is
 //! looked at; the API server validates the rest.
+mod claim;
 mod placement;
 mod spec;
 
+pub use claim::{by_claim, claim_template};
 pub use placement::{NODES_MAX, named_nodes};
 pub use spec::SpecError;
 
 use crate::{
     api::{
-        configuration::{BrokerSpec, Configuration, ConfigurationSpec},
+        configuration::{Allocation, BrokerSpec, Configuration, ConfigurationSpec},
         instance::Instance,
         names,
     },
@@ -93,7 +95,11 @@ pub fn no_job() -> SpecError {
 pub fn digest(configuration: &Configuration) -> String {
     let spec = &configuration.spec;
     let pod = (spec.broker_spec.as_ref()).and_then(|spec| spec.broker_pod_spec.as_ref());
-    digest_32(&json!([pod, spec.broker_properties]).to_string())
+    let text = match spec.allocation {
+        Allocation::DevicePlugin => json!([pod, spec.broker_properties]),
+        Allocation::Dra => json!([pod, spec.broker_properties, "claim"]),
+    };
+    digest_32(&text.to_string())
 }
 
 /// Returns the name of a Pod of an Instance by its number: a name that somebody else has is left out.

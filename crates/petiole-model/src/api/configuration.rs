@@ -7,8 +7,10 @@
     clippy::duplicated_attributes,
     reason = "columns share a type or a path"
 )]
-pub use super::when_gone::WhenGone;
-use super::{condition::Condition, defaults, reason::Reason, when_gone::when_gone};
+pub use super::{allocation::Allocation, when_gone::WhenGone};
+use super::{
+    allocation::allocation, condition::Condition, defaults, reason::Reason, when_gone::when_gone,
+};
 use crate::model::{
     container_devices::ContainerDevices, limits, name_template::NameTemplate,
     resource_name::ResourceName, typed_names::NodeName,
@@ -62,7 +64,7 @@ use std::collections::BTreeMap;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && !self.deviceService && !has(self.instanceName) && self.whenGone != 'Evict'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList, deviceService, instanceName and whenGone: Evict; remove it, or set instances to true"))]
+#[x_kube(validation = Rule::new("self.instances || !has(self.brokerSpec) && !has(self.instanceServiceSpec) && !has(self.configurationServiceSpec) && !has(self.maxNodes) && !self.deviceList && !self.deviceService && !has(self.instanceName) && self.whenGone != 'Evict' && self.allocation != 'DRA'").message("instances is false: without Instances there is no brokerSpec, instanceServiceSpec, configurationServiceSpec, maxNodes, deviceList, deviceService, instanceName, whenGone: Evict and allocation: DRA; remove it, or set instances to true"))]
 pub struct ConfigurationSpec {
     /// The handler that finds the devices, and its settings.
     pub discovery_handler: DiscoveryHandlerInfo,
@@ -72,8 +74,14 @@ pub struct ConfigurationSpec {
     #[schemars(range(min = 1, max = limits::CAPACITY_MAX))]
     pub capacity: i32,
 
+    /// Who gives out the devices. `DevicePlugin`: the kubelets, by resources of their nodes. `DRA`: the scheduler, by
+    /// ResourceClaims or by the same resource, from Kubernetes 1.36 on and with `dra.enabled` of the chart. When it is changed, Pods
+    /// that have a device keep it.
+    #[serde(default, deserialize_with = "allocation")]
+    pub allocation: Allocation,
+
     /// False for what every machine has, such as `/dev/kvm`: the devices get no Instances. Each agent offers `capacity` slots of
-    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `deviceService`, `instanceName` and `whenGone: Evict`.
+    /// each by the resource of the Configuration alone, and nothing is written when a container gets one. Only for devices of one node, without `brokerSpec`, Services, `maxNodes`, `deviceList`, `deviceService`, `instanceName`, `whenGone: Evict` and `allocation: DRA`.
     #[serde(default = "defaults::instances")]
     pub instances: bool,
 

@@ -150,6 +150,7 @@ fn akris_lacks_our_fields() {
         missing(&configuration(), &akris),
         [
             "subresource status",
+            "spec.allocation",
             "spec.containerDevices",
             "spec.deviceList",
             "spec.deviceService",

@@ -111,7 +111,7 @@ pub struct InstanceSpec {
     pub nodes: Vec<NodeName>,
 
     /// The user of each slot: absent or empty is free, `<node>` holds it by the Instance's resource,
-    /// `C:<configuration>-<n>:<node>` by the Configuration's.
+    /// `C:<configuration>-<n>:<node>` by the Configuration's, `claim:<uid>:<node>` by a ResourceClaim.
     #[serde(default)]
     #[schemars(extend(
         "x-kubernetes-map-type" = "granular",

@@ -1,5 +1,5 @@
 //! Checks a Configuration without Instances (`instances: false`). Pure.
-use super::configuration::{ConfigurationSpec, WhenGone};
+use super::configuration::{Allocation, ConfigurationSpec, WhenGone};
 
 /// Returns an error if the spec has no Instances and needs them.
 pub fn check(spec: &ConfigurationSpec) -> Result<(), String> {
@@ -15,6 +15,7 @@ pub fn check(spec: &ConfigurationSpec) -> Result<(), String> {
         ("deviceService", spec.device_service),
         ("instanceName", spec.instance_name.is_some()),
         ("whenGone: Evict", spec.when_gone == WhenGone::Evict),
+        ("allocation: DRA", spec.allocation == Allocation::Dra),
     ];
     match needs.iter().find(|(_, is_set)| *is_set && !spec.instances) {
         Some((field, _)) => Err(format!(
@@ -46,6 +47,7 @@ mod tests {
             ("deviceService", json!(true)),
             ("instanceName", json!("kvm")),
             ("whenGone", json!("Evict")),
+            ("allocation", json!("DRA")),
         ] {
             let refused = check(false, json!({field: value})).unwrap_err();
             let expected = format!("instances is false, and {field}");

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The kind of the CDI devices that agents describe.
 pub const CDI_KIND: &str = "akri.sh/petiole";
 /// The first version with `hostPath`, and with names that begin with a digit.
-const CDI_VERSION: &str = "0.5.0";
+pub const CDI_VERSION: &str = "0.5.0";
 
 /// One device of a container. Its Instance has its name.
 #[derive(Debug, Clone, Copy)]

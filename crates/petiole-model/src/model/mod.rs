@@ -7,6 +7,7 @@ pub mod container_edits;
 pub mod container_nodes;
 pub mod device;
 pub mod division;
+pub mod dra;
 pub mod hidden;
 pub mod instance_name;
 pub mod instance_row;

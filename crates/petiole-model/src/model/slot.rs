@@ -109,12 +109,14 @@ pub enum SlotOwner {
         slot: String,
         node: NodeName,
     },
+    /// A container on `node`, through the ResourceClaim with this UID.
+    Claim { uid: String, node: NodeName },
 }
 
 impl SlotOwner {
     pub fn node(&self) -> &NodeName {
         match self {
-            Self::Node(node) | Self::Configuration { node, .. } => node,
+            Self::Node(node) | Self::Configuration { node, .. } | Self::Claim { node, .. } => node,
         }
     }
 
@@ -130,14 +132,23 @@ impl SlotOwner {
                     node: (*node).into(),
                 }))
             }
+            ["claim", uid, node] if !uid.is_empty() && !node.is_empty() => Ok(Some(Self::Claim {
+                uid: (*uid).to_owned(),
+                node: (*node).into(),
+            })),
             _ => Err(NotAnOwner(usage.to_owned())),
         }
+    }
+
+    /// Returns whether a ResourceClaim has the slot.
+    pub fn is_claim(&self) -> bool {
+        matches!(self, Self::Claim { .. })
     }
 
     /// Returns the index of the slot in the Configuration's resource.
     pub fn configuration_index(&self) -> Option<u32> {
         match self {
-            Self::Node(_) => None,
+            Self::Node(_) | Self::Claim { .. } => None,
             Self::Configuration { slot, .. } => {
                 canonical_index(slot.rsplit_once('-').map_or(slot.as_str(), |(_, n)| n))
             }
@@ -150,6 +161,7 @@ impl fmt::Display for SlotOwner {
         match self {
             Self::Node(node) => f.write_str(node),
             Self::Configuration { slot, node } => write!(f, "C:{slot}:{node}"),
+            Self::Claim { uid, node } => write!(f, "claim:{uid}:{node}"),
         }
     }
 }
@@ -261,7 +273,8 @@ mod tests {
             prop_assert_eq!(id.to_string().parse::<SlotId>(), Ok(id.clone()));
             for owner in [
                 SlotOwner::Node(node.clone().into()),
-                SlotOwner::Configuration { slot: id.to_string(), node: node.into() },
+                SlotOwner::Configuration { slot: id.to_string(), node: node.clone().into() },
+                SlotOwner::Claim { uid: id.to_string(), node: node.into() },
             ] {
                 prop_assert_eq!(SlotOwner::from_usage(&owner.to_string()), Ok(Some(owner)));
             }

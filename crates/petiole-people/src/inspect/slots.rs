@@ -65,6 +65,7 @@ pub(crate) fn used(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) 
             SlotOwner::Configuration { .. } => snapshot
                 .configuration_of(key, instance)
                 .map(|(its, configuration)| snapshot.configuration_resource(&its, configuration)),
+            SlotOwner::Claim { .. } => None,
         };
         let pods = resource
             .iter()
@@ -92,6 +93,7 @@ fn having<'a>(
             let index = id.parse::<ListedId>().ok().map(|id| id.index);
             index.is_some() && index == owner.configuration_index()
         }
+        SlotOwner::Claim { .. } => false,
     };
     let mut silent = vec![];
     for key in asking(snapshot, owner.node(), resource) {

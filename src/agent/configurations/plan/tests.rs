@@ -59,6 +59,7 @@ fn world<'a>(configurations: &'a Configurations, before: &'a Accepted) -> World<
         scope_of: &known,
         reads: &|_| Reads::Only(&[]),
         has_static_pods: false,
+        has_claims: false,
         containers: &NO_WISHES,
         variables: &NO_VARIABLES,
         sources: None,

@@ -54,6 +54,7 @@ fn records(listed: &[(&str, &str)], is_fresh: bool) -> KubeletRecords {
     KubeletRecords {
         list,
         checkpoint: Checkpoint::Read { entries, is_fresh },
+        claims: Prepared::default(),
     }
 }
 
@@ -189,6 +190,7 @@ fn looked(checkpoint: Checkpoint, is_trusted: bool, has_started: bool) -> Look {
         records: KubeletRecords {
             list: PodList::default(),
             checkpoint,
+            claims: Prepared::default(),
         },
         is_trusted,
         has_started,

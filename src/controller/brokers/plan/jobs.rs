@@ -73,12 +73,19 @@ impl<'a> Planner<'a> {
         }
         let selector = &target.configuration.spec.node_selector;
         match broker::job(target.subject, generation, spec, selector) {
-            Ok(job) => self.plan.actions.push(Action::CreateJob {
-                broker: target.broker(key, &digest),
-                owner: target.uid.to_owned(),
-                job,
-                generation,
-            }),
+            Ok(mut job) => {
+                let claim = target.claim();
+                if claim.is_some() {
+                    broker::by_claim(target.subject, &mut job["spec"]["template"]["spec"]);
+                }
+                self.plan.actions.push(Action::CreateJob {
+                    broker: target.broker(key, &digest),
+                    owner: target.uid.to_owned(),
+                    job,
+                    claim,
+                    generation,
+                });
+            }
             Err(e) => self.add_broken(target, &digest, e),
         }
     }

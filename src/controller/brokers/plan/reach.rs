@@ -90,6 +90,7 @@ impl<'a> Planner<'a> {
                     Ok(pod) => self.plan.actions.push(Action::CreatePod {
                         broker: target.broker(key.clone(), digest),
                         owner: target.uid.to_owned(),
+                        claim: target.claim(),
                         pod,
                     }),
                     Err(e) => self.add_broken(target, digest, e),
@@ -142,6 +143,9 @@ impl WantedPods<'_, '_> {
     pub(super) fn pod(&self, name: &str, places: &[&Place<'_>]) -> Result<Value, SpecError> {
         let nodes: Vec<&NodeName> = places.iter().map(|place| place.node).collect();
         let mut pod = broker::pod(self.target.subject, name, &nodes, self.spec)?;
+        if self.target.claim().is_some() {
+            broker::by_claim(self.target.subject, &mut pod["spec"]);
+        }
         let annotations = &mut pod["metadata"]["annotations"];
         *annotations = json!({ (names::BROKER_DIGEST): self.digest });
         if let Some(connections) = noted(places) {

@@ -38,7 +38,7 @@ fn tainted(n: usize, time_added: Option<Time>) -> Device {
 fn pool(devices: impl IntoIterator<Item = Device>) -> Pool {
     Pool {
         name: "edge".to_owned(),
-        nodes: None,
+        reach: Reach::AllNodes,
         devices: devices.into_iter().collect(),
     }
 }

@@ -364,3 +364,46 @@ fn long_names_are_cut_and_stay_apart() {
     }
     assert_ne!(job_name(subject, 1), job_name(subject, 2));
 }
+
+#[test]
+fn a_broker_of_a_device_that_claims_have_asks_by_a_claim_where_it_asked_for_the_resource() {
+    let spec = json!({
+        "initContainers": [{"name": "i"}],
+        "containers": [
+            {"name": "a", "resources": {"limits": {"{{PLACEHOLDER}}": 1, "cpu": "1"}, "requests": {"{{PLACEHOLDER}}": 1}}},
+            {"name": "b", "resources": {"claims": [{"name": "own"}], "limits": {"memory": "1Mi"}}},
+        ],
+        "resourceClaims": [{"name": "own", "resourceClaimName": "theirs"}],
+    });
+    let mut made = made(&spec, &["node-a"]).unwrap();
+    let template = with(true, |subject| {
+        by_claim(subject, &mut made["spec"]);
+        claim_template(subject)
+    });
+    let found = &made["spec"];
+    assert_eq!(found["initContainers"], json!([{"name": "i"}]));
+    assert_eq!(
+        found["containers"][0]["resources"],
+        json!({"limits": {"cpu": "1"}, "requests": {}, "claims": [{"name": "akri-device"}]})
+    );
+    assert_eq!(found["containers"][1], spec["containers"][1]);
+    assert_eq!(
+        found["resourceClaims"],
+        json!([
+            {"name": "own", "resourceClaimName": "theirs"},
+            {"name": "akri-device", "resourceClaimTemplateName": "cam.a-1-broker"},
+        ])
+    );
+    assert_eq!(template["metadata"]["name"], "cam.a-1-broker");
+    assert_eq!(template["metadata"]["ownerReferences"][0]["uid"], "uid");
+    let exactly = &template["spec"]["spec"]["devices"]["requests"][0]["exactly"];
+    assert_eq!(exactly["deviceClassName"], "akri.ns.cam");
+    let expression = &exactly["selectors"][0]["cel"]["expression"];
+    assert_eq!(
+        expression,
+        "device.attributes[\"akri.sh\"].instance == \"cam-a-1\""
+    );
+    let mut without = json!({"containers": [{"name": "a"}]});
+    with(true, |subject| by_claim(subject, &mut without));
+    assert_eq!(without, json!({"containers": [{"name": "a"}]}));
+}

@@ -19,6 +19,8 @@ pub struct Use {
     pub env_slots: BTreeSet<SlotId>,
     /// The suffixes of variables that may be digests of the container's devices.
     pub digests: BTreeSet<String>,
+    /// The UID of the ResourceClaim by which the container has the slots; `None` if a device plugin gave them.
+    pub claim: Option<String>,
 }
 
 /// An id that a container has although no slot shows it.
@@ -28,6 +30,7 @@ struct Unshown {
     instance: InstanceName,
     /// The index of the slot, if the container's environment or the id contains it.
     index: Option<u32>,
+    claim: Option<String>,
 }
 
 /// A slot that a container of this node uses, and whose Instance shows another owner.
@@ -59,12 +62,22 @@ impl Use {
 
 /// Returns the owner that records the use.
 fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
+    if let Some(uid) = &unshown.claim {
+        return claim_owner(uid, node);
+    }
     match unshown.id.plugin == unshown.instance {
         true => SlotOwner::Node(node.clone()),
         false => SlotOwner::Configuration {
             slot: unshown.id.to_string(),
             node: node.clone(),
         },
+    }
+}
+
+fn claim_owner(uid: &str, node: &NodeName) -> SlotOwner {
+    SlotOwner::Claim {
+        uid: uid.to_owned(),
+        node: node.clone(),
     }
 }
 
@@ -135,11 +148,17 @@ impl SlotTable {
             }
             _ => Some(slot.into()),
         };
-        id.is_some_and(|id| uses.iter().any(|one| one.ids.contains(&id)))
+        let is_its = |one: &Use| match (owner, &one.claim) {
+            (SlotOwner::Claim { uid, .. }, claim) => claim.as_ref() == Some(uid),
+            (_, claim) => claim.is_none(),
+        };
+        id.is_some_and(|id| uses.iter().any(|one| is_its(one) && one.ids.contains(&id)))
     }
 
     fn unshown(&self, one: &Use) -> Vec<Unshown> {
-        let own = SlotOwner::Node(self.node.clone());
+        let by_claim = |uid: &String| claim_owner(uid, &self.node);
+        let by_instance = || SlotOwner::Node(self.node.clone());
+        let own = one.claim.as_ref().map_or_else(by_instance, by_claim);
         let mut unshown = vec![];
         // These are ids of a Configuration's resource, and the slots in the container's environment for them.
         let (mut ids, mut shown): (Vec<&ListedId>, BTreeSet<InstanceName>) =
@@ -157,6 +176,7 @@ impl SlotTable {
                         id: id.clone(),
                         instance: slot.instance,
                         index: Some(id.index),
+                        claim: one.claim.clone(),
                     });
                 }
             } else if let Some(slot) = in_use {
@@ -188,6 +208,7 @@ impl SlotTable {
             id: id.clone(),
             instance,
             index,
+            claim: None,
         }));
         unshown
     }

@@ -10,6 +10,7 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
         configuration: "cam".into(),
         capacity,
         is_offered: true,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: (usage.iter())
@@ -33,6 +34,7 @@ fn used(ids: &[&str], env_slots: &[&str]) -> Use {
     Use {
         ids: listed(ids),
         env_slots: listed(env_slots).iter().map(ListedId::slot).collect(),
+        claim: None,
         digests: BTreeSet::new(),
     }
 }
@@ -82,6 +84,7 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_giv
     let akris = Use {
         ids: listed(&["cam-0"]),
         env_slots: BTreeSet::new(),
+        claim: None,
         digests: ["bbbbbb", "cafe12"].map(str::to_owned).into(),
     };
     let adoptions = table.adoptions(&[akris]);
@@ -165,6 +168,7 @@ fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_given_or_by_a_dig
     let by_digest = Use {
         ids: listed(&["cam-0"]),
         env_slots: BTreeSet::new(),
+        claim: None,
         digests: ["aaaaaa".to_owned()].into(),
     };
     for one in [

@@ -43,6 +43,10 @@ pub enum ClaimError {
     SameDevice { instance: InstanceName },
     #[error("slot {slot} is asked for twice in one call")]
     Twice { slot: SlotId },
+    #[error(
+        "Instance {instance} is of a Configuration with allocation: DRA, whose slots ResourceClaims have; ask for it by a claim"
+    )]
+    ByClaims { instance: InstanceName },
     #[error("slot {slot} is being written to its Instance")]
     Busy { slot: SlotId },
     #[error(
@@ -129,6 +133,52 @@ impl SlotTable {
         listed.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Decides which slots a ResourceClaim gets, all or nothing: one for each of `devices`, in their order. A claim that has
+    /// some gets the same ones again.
+    pub fn plan_resource_claim(
+        &self,
+        uid: &str,
+        devices: &[InstanceName],
+    ) -> Result<Claim, ClaimError> {
+        let me = SlotOwner::Claim {
+            uid: uid.to_owned(),
+            node: self.node.clone(),
+        };
+        let (mut taken, mut changes) = (BTreeSet::new(), vec![]);
+        for instance in devices {
+            let unknown = || unknown(instance, instance.into());
+            let slots = self.instances.get(instance).ok_or_else(unknown)?;
+            confirmed(slots)?;
+            let indexes = slots.owners.iter();
+            let mine = indexes.filter(|(_, owner)| **owner == me);
+            let mine = mine.map(|(index, _)| SlotId::new(instance, *index));
+            let mut slots_of = mine.chain(self.free_slots(instance));
+            let slot = slots_of.find(|slot| !taken.contains(slot));
+            let slot = slot.ok_or_else(|| self.why_none(instance))?;
+            changes.push(SlotChange {
+                key: slots.key.clone(),
+                from: self.settled_owner(&slot)?.cloned(),
+                to: Some(me.clone()),
+                slot: slot.clone(),
+            });
+            taken.insert(slot);
+        }
+        Ok(Claim {
+            requests: vec![changes],
+        })
+    }
+
+    /// Returns the error for an Instance of which a ResourceClaim gets no slot: one that is being written may become free.
+    fn why_none(&self, instance: &InstanceName) -> ClaimError {
+        let mut writing = self.writing.keys();
+        match writing.find(|slot| slot.instance == *instance) {
+            Some(slot) => ClaimError::Busy { slot: slot.clone() },
+            None => ClaimError::Full {
+                instance: instance.clone(),
+            },
+        }
+    }
+
     fn claim_of_instance(
         &self,
         instance: &InstanceName,
@@ -146,6 +196,7 @@ impl SlotTable {
         let from = self.settled_owner(&slot)?;
         match from {
             Some(owner) if *owner == me => {}
+            _ if slots.is_by_claims => return Err(by_claims(slots)),
             Some(owner) if *owner.node() != self.node => {
                 let owner = owner.clone();
                 return Err(ClaimError::HeldElsewhere { slot, owner });
@@ -187,6 +238,7 @@ impl SlotTable {
         confirmed(slots)?;
         let slot = match n.and_then(|n| self.slot_in_use(configuration, n)) {
             Some(slot) => slot,
+            None if slots.is_by_claims => return Err(by_claims(slots)),
             // The highest index is taken, because the Instance's own resource usually gets low slots.
             None => self
                 .free_slots(instance)
@@ -255,6 +307,11 @@ pub fn preferred_of<D: Ord>(
     ranked.sort_by_key(|(before, free, _)| (*before, *free));
     let chosen = must.iter().chain(ranked.into_iter().map(|(_, _, id)| id));
     chosen.take(size).cloned().collect()
+}
+
+fn by_claims(slots: &InstanceSlots) -> ClaimError {
+    let instance = slots.key.name.clone();
+    ClaimError::ByClaims { instance }
 }
 
 fn confirmed(slots: &InstanceSlots) -> Result<(), ClaimError> {

@@ -42,7 +42,7 @@ impl SlotTable {
                 ListedSlot {
                     id: (&slot).into(),
                     instance: slot.instance,
-                    is_usable: index < slots.capacity && is_ours,
+                    is_usable: index < slots.capacity && is_ours && !slots.is_by_claims,
                 }
             })
             .collect()
@@ -57,10 +57,17 @@ impl SlotTable {
             ListedSlot {
                 id: ListedId::new(configuration, *n),
                 instance: instance.clone(),
-                is_usable: in_use.is_none_or(|slot| slot.index < self.capacity(instance)),
+                is_usable: in_use.is_none_or(|slot| slot.index < self.capacity(instance))
+                    && !self.is_by_claims(instance),
             }
         })
         .collect()
+    }
+
+    /// Returns whether no resource gives slots of an Instance, because ResourceClaims do.
+    pub fn is_by_claims(&self, instance: &InstanceName) -> bool {
+        let slots = self.instances.get(instance);
+        slots.is_some_and(|slots| slots.is_by_claims)
     }
 
     /// Returns the slot that this node uses through id `n` of the Configuration's resource.
@@ -148,7 +155,7 @@ impl SlotTable {
             })
             .collect();
         let mut without_free_id: BTreeSet<&InstanceName> = (instances.iter().copied())
-            .filter(|instance| self.instances[*instance].is_offered)
+            .filter(|instance| self.instances[*instance].is_offered && !self.is_by_claims(instance))
             .filter(|instance| self.free_slots(instance).next().is_some())
             .collect();
         for (n, instance) in self.listed.get(configuration).into_iter().flatten() {

@@ -6,6 +6,8 @@ mod adoption;
 #[cfg(test)]
 mod adoption_tests;
 mod claim;
+#[cfg(test)]
+mod claims_tests;
 mod listing;
 mod own;
 #[cfg(test)]
@@ -40,6 +42,7 @@ struct InstanceSlots {
     configuration: ConfigurationName,
     capacity: u32,
     is_offered: bool,
+    is_by_claims: bool,
     /// See [`ObservedSlots`].
     is_own: bool,
     told: BTreeMap<u32, String>,
@@ -357,6 +360,7 @@ impl From<ObservedSlots> for InstanceSlots {
             configuration: observed.configuration,
             capacity: observed.capacity,
             is_offered: observed.is_offered,
+            is_by_claims: observed.is_by_claims,
             is_own: observed.is_own,
             told: observed.told,
             arrival: 0,

@@ -20,6 +20,7 @@ fn container(id: &str, slot: &str) -> Use {
     Use {
         ids: BTreeSet::from([id.parse().unwrap()]),
         env_slots: BTreeSet::from([slot.parse().unwrap()]),
+        claim: None,
         ..Use::default()
     }
 }

@@ -11,6 +11,7 @@ pub(super) fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> 
         configuration: "cam".into(),
         capacity,
         is_offered: true,
+        is_by_claims: false,
         is_own: false,
         told: BTreeMap::new(),
         usage: (usage.iter())

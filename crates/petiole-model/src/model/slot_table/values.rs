@@ -47,6 +47,8 @@ pub struct ObservedSlots {
     pub capacity: u32,
     /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
+    /// True if the scheduler gives out its slots by ResourceClaims: its resources give none.
+    pub is_by_claims: bool,
     /// True if no other node can get a slot of it, so that this node remembers who holds them. Otherwise the Instance says it.
     pub is_own: bool,
     /// The digests of the connections that containers were given, by the index of their slots.
@@ -115,7 +117,7 @@ impl Held {
     /// Returns the device id of the kubelet.
     pub fn id(&self) -> String {
         match &self.owner {
-            SlotOwner::Node(_) => self.slot.to_string(),
+            SlotOwner::Node(_) | SlotOwner::Claim { .. } => self.slot.to_string(),
             SlotOwner::Configuration { slot, .. } if slot.contains('-') => slot.clone(),
             // Akri 0.12 left out the Configuration's name: it is the Instance's name without the digest.
             SlotOwner::Configuration { slot, .. } => {

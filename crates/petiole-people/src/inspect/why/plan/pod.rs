@@ -128,7 +128,7 @@ fn slots_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey, pod: &Pod) -> Vec<Taken
     let may_be_its = |(slot, usage): (&String, &String)| match SlotOwner::from_usage(usage) {
         Ok(Some(owner)) if node_of(pod) == Some(owner.node().as_str()) => {
             let id = match &owner {
-                SlotOwner::Node(_) => slot,
+                SlotOwner::Node(_) | SlotOwner::Claim { .. } => slot,
                 SlotOwner::Configuration { slot, .. } => slot,
             };
             ids.is_empty() || ids.contains(id.as_str())

@@ -1,0 +1,129 @@
+use super::*;
+use crate::{
+    api::instance::{Instance, InstanceSpec},
+    model::device::{DeviceNode, Mount},
+};
+use petiole_dra::{claim::ClaimKey, resource::AllocatedDevice};
+use std::sync::Arc;
+
+fn instances(names: &[&str]) -> Instances {
+    let instance = |name: &&str| {
+        let spec = InstanceSpec {
+            configuration_name: "cam".into(),
+            ..InstanceSpec::default()
+        };
+        let key = InstanceKey::new("lab", *name);
+        (key, Arc::new(Instance::new(name, spec)))
+    };
+    names.iter().map(instance).collect()
+}
+
+fn claim(devices: &[(&str, &str, bool)]) -> Claim {
+    let device = |(request, device, is_admin): &(&str, &str, bool)| AllocatedDevice {
+        request: (*request).to_owned(),
+        driver: dra::DRIVER.to_owned(),
+        pool: "lab/cam".to_owned(),
+        device: (*device).to_owned(),
+        admin_access: is_admin.then_some(true),
+        ..AllocatedDevice::default()
+    };
+    Claim {
+        key: ClaimKey {
+            uid: "u-1".to_owned(),
+            namespace: "other".to_owned(),
+            name: "view".to_owned(),
+        },
+        devices: devices.iter().map(device).collect(),
+        configs: vec![],
+    }
+}
+
+fn edits(slots: &str) -> ContainerEdits {
+    ContainerEdits {
+        env: [(SLOT_VARIABLE.to_owned(), slots.to_owned())].into(),
+        ..ContainerEdits::default()
+    }
+}
+
+#[test]
+fn the_devices_of_a_request_are_one_containers_and_those_of_another_request_may_be_anothers() {
+    let instances = instances(&["cam-1", "cam-2"]);
+    let claim = claim(&[
+        ("both/a", "cam-1", false),
+        ("both/a", "cam-2", false),
+        ("look", "cam-1", true),
+    ]);
+    let requests = requests(&claim, &instances).unwrap();
+    let found: Vec<_> = (requests.iter())
+        .map(|one| {
+            (
+                one.devices.iter().map(|key| key.name.to_string()).collect(),
+                one.is_admin,
+            )
+        })
+        .collect();
+    let expected: Vec<(Vec<String>, bool)> = vec![
+        (vec!["cam-1".to_owned(), "cam-2".to_owned()], false),
+        (vec!["cam-1".to_owned()], true),
+    ];
+    assert_eq!(found, expected);
+    let mut both = edits("cam-1-0,cam-2-0");
+    both.cdi_devices = vec!["vendor.com/x=1".to_owned()];
+    assert_eq!(
+        cdi_devices(&claim, &[both, ContainerEdits::default()]),
+        [
+            vec![
+                "akri.sh/claim=u-1-0".to_owned(),
+                "vendor.com/x=1".to_owned()
+            ],
+            vec![],
+            vec!["akri.sh/claim=u-1-1".to_owned()]
+        ]
+    );
+}
+
+#[test]
+fn a_device_without_an_instance_is_named() {
+    let refused = requests(&claim(&[("a", "cam-3", false)]), &instances(&["cam-1"]));
+    let refused = refused.unwrap_err();
+    assert!(
+        refused.starts_with("device cam-3 of pool lab/cam has no Instance"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_a_container_was_given_is_read_from_what_gives_it() {
+    let mut with_all = edits("cam-1-0,cam-2-3");
+    with_all.mounts = vec![Mount {
+        container_path: "/data".to_owned(),
+        host_path: "/mnt".to_owned(),
+        read_only: true,
+    }];
+    with_all.device_nodes = vec![DeviceNode {
+        container_path: "/dev/cam".to_owned(),
+        host_path: "/dev/video0".to_owned(),
+        permissions: "rw".to_owned(),
+        links: vec![],
+    }];
+    let text = cdi_text(
+        "u-1",
+        &[with_all, edits("cam-1-1"), ContainerEdits::default()],
+    );
+    let used = use_of("u-1", &text);
+    let ids: Vec<String> = used.ids.iter().map(ToString::to_string).collect();
+    assert_eq!(ids, ["cam-1-0", "cam-1-1", "cam-2-3"]);
+    assert_eq!(used.claim.as_deref(), Some("u-1"));
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let first = &file["devices"][0];
+    assert_eq!(first["name"], "u-1-0");
+    assert_eq!(
+        first["containerEdits"],
+        json!({
+            "env": ["AKRI_SLOT=cam-1-0,cam-2-3", "AKRI_CLAIM=u-1"],
+            "deviceNodes": [{"path": "/dev/cam", "hostPath": "/dev/video0", "permissions": "rw"}],
+            "mounts": [{"hostPath": "/mnt", "containerPath": "/data", "options": ["rbind", "ro"]}],
+        })
+    );
+    assert_eq!(use_of("u-1", "no JSON").ids.len(), 0);
+}

@@ -1,0 +1,154 @@
+//! Gives slots to ResourceClaims, and takes them back.
+use super::{
+    allocate::Allocator,
+    answer::{Found, edits},
+    denied::Denied,
+};
+use crate::{
+    agent::{
+        claims::plan::DeviceRequest,
+        slots::{ClaimRequest, Request, Wanted},
+    },
+    model::{
+        container_edits::{ContainerEdits, SLOT_VARIABLE},
+        instance_name::InstanceName,
+        slot::{SlotId, SlotOwner},
+        slot_table::{ClaimError, SlotChange},
+    },
+    store::Instances,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+use tonic::Status;
+use tracing::{info, warn};
+
+/// The time for which a call waits for devices and for slots whose last holder is just ending, on this node or on another. The
+/// kubelet gives a call 45 s, and calls again.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Allocator {
+    pub(in crate::agent) fn instances(&self) -> Arc<Instances> {
+        self.inputs.store.instances().borrow().clone()
+    }
+
+    /// Claims a slot of each device of a ResourceClaim, all or none, and returns what the container of each request gets. A
+    /// claim that has slots already keeps them.
+    pub(in crate::agent) async fn allocate_claim(
+        &self,
+        uid: &str,
+        requests: &[DeviceRequest],
+    ) -> Result<Vec<ContainerEdits>, Status> {
+        let Some(_call) = self.inputs.decisions.begin().await else {
+            return Err(Denied::stopping().into());
+        };
+        Ok(self.claim_for(uid, requests).await?)
+    }
+
+    async fn claim_for(
+        &self,
+        uid: &str,
+        requests: &[DeviceRequest],
+    ) -> Result<Vec<ContainerEdits>, Denied> {
+        let until = Instant::now() + PREPARE_TIMEOUT;
+        let all = requests.iter().flat_map(|one| &one.devices);
+        let found = self.seen(None, all.cloned().collect(), until).await?;
+        let taking = requests.iter().filter(|one| !one.is_admin);
+        let devices = taking.flat_map(|one| one.devices.iter().map(|key| key.name.clone()));
+        let devices: Vec<InstanceName> = devices.collect();
+        let slots = self.slots_for(uid, &devices, &found, until).await?;
+        let mut slots = slots.into_iter();
+        let mut all = vec![];
+        for request in requests {
+            let any = |name: &InstanceName| SlotId::new(name, 0);
+            let names = request.devices.iter().map(|key| &key.name);
+            let of_request: Vec<SlotId> = match request.is_admin {
+                true => names.map(any).collect(),
+                false => slots.by_ref().take(names.len()).collect(),
+            };
+            let mut edits = edits(&of_request, &found)?;
+            if request.is_admin {
+                edits.env.retain(|name, _| !name.starts_with(SLOT_VARIABLE));
+            }
+            all.push(edits);
+        }
+        self.write_cdi_files(&found).await?;
+        Ok(all)
+    }
+
+    /// Returns a slot of each device for a claim. Waits while others hold them all: the scheduler may know that a Pod has ended before
+    /// its kubelet does.
+    async fn slots_for(
+        &self,
+        uid: &str,
+        devices: &[InstanceName],
+        found: &BTreeMap<InstanceName, Found>,
+        until: Instant,
+    ) -> Result<Vec<SlotId>, Denied> {
+        let mut table = self.inputs.table.subscribe();
+        loop {
+            let planned = table.borrow_and_update().plan_resource_claim(uid, devices);
+            let refused = match planned {
+                Ok(_) => {
+                    let (reply, answer) = oneshot::channel();
+                    let connections = found.iter();
+                    let connections =
+                        connections.map(|(name, f)| (name.clone(), f.connection_digest()));
+                    let request = ClaimRequest {
+                        wanted: Wanted::Claimed {
+                            uid: uid.to_owned(),
+                            devices: devices.to_vec(),
+                        },
+                        connections: connections.collect(),
+                        reply,
+                    };
+                    let claim = self.written(request, answer).await?;
+                    let slots: Vec<SlotId> = claim.changes().map(|c| c.slot.clone()).collect();
+                    info!(uid, ?slots, "slots claimed for a ResourceClaim");
+                    return Ok(slots);
+                }
+                Err(
+                    error @ (ClaimError::Busy { .. }
+                    | ClaimError::Unconfirmed { .. }
+                    | ClaimError::Full { .. }),
+                ) => Denied::claim(&error.into()),
+                Err(error) => return Err(Denied::claim(&error.into())),
+            };
+            match timeout_at(until, table.changed()).await {
+                Ok(changed) => changed.map_err(|_| Denied::stopping())?,
+                Err(_) => return Err(refused),
+            }
+        }
+    }
+
+    /// Frees the slots of a ResourceClaim that the kubelet does not need any more.
+    pub(in crate::agent) async fn release_claim(&self, claim_uid: &str) {
+        let held = self.inputs.table.borrow().held().into_iter();
+        let changes = held.filter_map(|held| match &held.owner {
+            SlotOwner::Claim { uid, .. } if uid == claim_uid => Some(SlotChange {
+                key: held.key,
+                slot: held.slot,
+                from: Some(held.owner),
+                to: None,
+            }),
+            _ => None,
+        });
+        let changes: Vec<SlotChange> = changes.collect();
+        if changes.is_empty() {
+            return;
+        }
+        let begun = self.inputs.clock.uptime();
+        let sent = self
+            .requests
+            .send(Request::Release { changes, begun })
+            .await;
+        if sent.is_err() {
+            warn!(
+                uid = claim_uid,
+                "the agent is stopping: the next one frees the slots of a claim"
+            );
+        }
+    }
+}

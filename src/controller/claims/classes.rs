@@ -1,0 +1,88 @@
+//! Keeps a DeviceClass for each Configuration whose devices the scheduler gives out.
+use super::plan::Class;
+use crate::{backoff::Backoff, cluster::is_not_found, controller::shared::NAME};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{info, warn};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The time after which the classes are looked at though nothing has changed: somebody may have deleted one.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The label of the classes that are ours.
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// Keeps the classes until nobody can want any.
+pub(super) async fn keep(client: Client, mut wanted: watch::Receiver<BTreeMap<String, Class>>) {
+    let kind = ApiResource {
+        group: "resource.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "resource.k8s.io/v1".to_owned(),
+        kind: "DeviceClass".to_owned(),
+        plural: "deviceclasses".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    loop {
+        let now = wanted.borrow_and_update().clone();
+        let wait = match reconcile(&api, &now).await {
+            Ok(()) => {
+                backoff.reset();
+                LOOK_AGAIN
+            }
+            Err(error) => {
+                warn!(%error, "DeviceClasses cannot be kept; trying again");
+                backoff.next_wait()
+            }
+        };
+        match timeout(wait, wanted.changed()).await {
+            Ok(Err(_)) => return,
+            // Those that follow each other share one look.
+            Ok(Ok(())) => sleep(Duration::from_millis(100)).await,
+            Err(_) => {}
+        }
+    }
+}
+
+async fn reconcile(api: &Api<DynamicObject>, wanted: &BTreeMap<String, Class>) -> kube::Result<()> {
+    let ours = ListParams::default().labels(&format!("{LABEL}=petiole"));
+    let there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
+        .filter_map(|class| Some((class.metadata.name.clone()?, class)))
+        .collect();
+    for name in there.keys().filter(|name| !wanted.contains_key(*name)) {
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(e) if !is_not_found(&e) => return Err(e),
+            Ok(_) | Err(_) => info!(
+                class = name,
+                "no Configuration has this DeviceClass any more: deleted"
+            ),
+        }
+    }
+    for (name, class) in wanted {
+        let spec = class.spec();
+        if there
+            .get(name)
+            .is_some_and(|there| there.data["spec"] == spec)
+        {
+            continue;
+        }
+        let object = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name, "labels": {LABEL: "petiole"}},
+            "spec": spec,
+        });
+        let ours = PatchParams::apply(NAME).force();
+        api.patch(name, &ours, &Patch::Apply(object)).await?;
+        info!(class = name, "wrote a DeviceClass");
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! Decides which devices the scheduler is offered, and by which classes claims find them. Pure.
+//!
+//! | a device | is published |
+//! |---|---|
+//! | that some nodes see | for these nodes |
+//! | that no node sees | with a taint that keeps new Pods away |
+//! | that no node has seen for the grace period, of a Configuration with `whenGone: Evict` | with a taint that evicts its Pods |
+//! | whose slots device plugins gave to containers | with the other slots; with none left, with a taint |
+//!
+//! An Instance stays as long as a container has a slot of it, so a device is published until then, too: Kubernetes evicts no Pod for a
+//! device that is in no slice.
+use crate::{
+    api::{
+        configuration::{Allocation, Configuration, WhenGone},
+        instance::{Instance, is_seen},
+        same_name::first_of_each_name,
+    },
+    controller::world::{NodeState, World},
+    model::{
+        dra,
+        instance_name::InstanceKey,
+        resource_name::{ResourceName, ResourcePrefixes},
+        slot::SlotOwner,
+        typed_names::{ConfigurationKey, NodeName},
+    },
+};
+use k8s_openapi::{
+    api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
+    apimachinery::pkg::api::resource::Quantity,
+    jiff::Timestamp,
+};
+use petiole_dra::{
+    resource::{Attribute, Capacity, Device, RequestPolicy, Taint, TaintEffect},
+    slices::{Pool, Reach},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The most properties of a device that become attributes. Beyond it: those that come first by name.
+const PROPERTIES_MAX: usize = 24;
+/// The longest name of an attribute, and the longest text of one, in bytes: Kubernetes' own limits. Beyond it: the property is no
+/// attribute. Containers get it all the same.
+const ATTRIBUTE_NAME_MAX: usize = 32;
+const ATTRIBUTE_TEXT_MAX: usize = 64;
+/// The most nodes that a device is offered to. A slice has 64 devices, and an object 1.5 MiB. Beyond it: the nodes that come first by
+/// name.
+const NODES_MAX: usize = 200;
+/// The label by which a device names its nodes.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The capacity of a device of which a claim takes one.
+const SLOTS: &str = "slots";
+/// The key of the taint of a device that no node sees.
+const GONE: &str = "akri.sh/gone";
+/// The key of the taint of a device whose slots device plugins gave to containers.
+const IN_USE: &str = "akri.sh/held-by-device-plugin";
+
+/// Everything that the scheduler is to be offered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Offered {
+    pub(crate) pools: Vec<Pool>,
+    /// The classes by name.
+    pub(crate) classes: BTreeMap<String, Class>,
+}
+
+/// A DeviceClass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Class {
+    of: ConfigurationKey,
+    /// The resource by which Pods get a device without a claim of theirs.
+    resource: Option<ResourceName>,
+}
+
+impl Class {
+    /// Returns the content as the API server has it.
+    pub(crate) fn spec(&self) -> Value {
+        let ConfigurationKey { namespace, name } = &self.of;
+        let driver = dra::DRIVER;
+        let expression = format!(
+            "device.driver == \"{driver}\" && device.attributes[\"{driver}\"].namespace == \"{namespace}\" && device.attributes[\"{driver}\"].configuration == \"{name}\""
+        );
+        let mut spec = json!({"selectors": [{"cel": {"expression": expression}}]});
+        if let Some(resource) = &self.resource {
+            spec["extendedResourceName"] = resource.to_string().into();
+        }
+        spec
+    }
+}
+
+/// Returns what is offered of the devices of a cluster.
+pub(crate) fn plan(world: &World, prefixes: &ResourcePrefixes, now: Timestamp) -> Offered {
+    let is_offered = |of: &Configuration| {
+        of.spec.allocation == Allocation::Dra && of.metadata.deletion_timestamp.is_none()
+    };
+    let offered = world.configurations.iter().filter(|(_, of)| is_offered(of));
+    let offered: BTreeMap<&ConfigurationKey, &Arc<Configuration>> = offered.collect();
+    if offered.is_empty() {
+        return Offered::default();
+    }
+    let age = |key: &ConfigurationKey| {
+        world.configurations[key]
+            .metadata
+            .creation_timestamp
+            .clone()
+    };
+    let first = first_of_each_name(world.configurations.keys(), age);
+    let mut devices: BTreeMap<ConfigurationKey, Vec<Device>> = BTreeMap::new();
+    for (key, instance) in &world.instances {
+        let of = instance.spec.configuration_key(&key.namespace);
+        if let Some(configuration) = offered.get(&of) {
+            let device = device(key, instance, configuration, &world.nodes, now);
+            devices.entry(of).or_default().push(device);
+        }
+    }
+    let pools = offered.keys().map(|of| Pool {
+        name: dra::pool_name(of),
+        reach: Reach::OfEachDevice,
+        devices: devices.remove(*of).unwrap_or_default(),
+    });
+    let pools = pools.collect();
+    let class = |(of, configuration): (&&ConfigurationKey, &&Arc<Configuration>)| {
+        let has_name = first.get(of.name.as_str()) == Some(of);
+        // Another prefix is somebody else's.
+        let resource = match configuration.spec.resource() {
+            Some(own) => prefixes.own_name(&own),
+            None => Some(prefixes.first().resource(&of.name)),
+        };
+        let class = Class {
+            of: (*of).clone(),
+            resource: resource.filter(|_| has_name),
+        };
+        (dra::class_name(of), class)
+    };
+    Offered {
+        pools,
+        classes: offered.iter().map(class).collect(),
+    }
+}
+
+fn device(
+    key: &InstanceKey,
+    instance: &Instance,
+    configuration: &Configuration,
+    nodes: &BTreeMap<NodeName, Arc<NodeState>>,
+    now: Timestamp,
+) -> Device {
+    let status = instance.status.as_ref();
+    let mut seen_by = instance.spec.nodes.clone();
+    seen_by.retain(|node| status.is_none_or(|status| is_seen(status, node)));
+    let mut taints = vec![];
+    if seen_by.is_empty() {
+        let effect = match is_lost(instance, configuration, now) {
+            true => TaintEffect::NoExecute,
+            false => TaintEffect::NoSchedule,
+        };
+        taints.push(taint(GONE, effect));
+    }
+    let all = i64::from(instance.spec.capacity);
+    let free = all - by_plugins(instance);
+    if free < 1 {
+        taints.push(taint(IN_USE, TaintEffect::NoSchedule));
+    }
+    let is_shared = all > 1;
+    let one = || Quantity("1".to_owned());
+    let slots = Capacity {
+        value: Quantity(free.max(1).to_string()),
+        request_policy: Some(RequestPolicy {
+            default: Some(one()),
+            valid_values: vec![one()],
+            valid_range: None,
+        }),
+    };
+    let (node_name, node_selector) = match seen_by.as_slice() {
+        [one] => (Some(one.to_string()), None),
+        several => (None, Some(selector(several, nodes))),
+    };
+    Device {
+        name: dra::device_name(&key.name),
+        attributes: attributes(key, instance, configuration),
+        capacity: is_shared
+            .then(|| (SLOTS.to_owned(), slots))
+            .into_iter()
+            .collect(),
+        taints,
+        node_name,
+        node_selector,
+        all_nodes: None,
+        binds_to_node: None,
+        allow_multiple_allocations: is_shared.then_some(true),
+    }
+}
+
+/// Returns the number of slots that device plugins gave to containers.
+fn by_plugins(instance: &Instance) -> i64 {
+    let owners = instance.spec.device_usage.values();
+    // A value that nobody can read is somebody's.
+    let owners = owners.filter_map(|usage| SlotOwner::from_usage(usage).transpose());
+    let count = owners.filter(|owner| !owner.as_ref().is_ok_and(SlotOwner::is_claim));
+    i64::try_from(count.count()).unwrap_or(i64::MAX)
+}
+
+/// Returns whether the Pods of a device that no node sees are evicted.
+fn is_lost(instance: &Instance, configuration: &Configuration, now: Timestamp) -> bool {
+    let since = instance
+        .status
+        .as_ref()
+        .and_then(|status| status.unavailable_since());
+    let grace = configuration.spec.grace_period_seconds;
+    let is_over = |since: Timestamp| now.as_second().saturating_sub(since.as_second()) >= grace;
+    configuration.spec.when_gone == WhenGone::Evict && since.is_some_and(is_over)
+}
+
+fn taint(key: &str, effect: TaintEffect) -> Taint {
+    Taint {
+        key: key.to_owned(),
+        value: String::new(),
+        effect,
+        time_added: None,
+    }
+}
+
+/// Returns a selector of these nodes; of no node, if there are none.
+fn selector(of: &[NodeName], nodes: &BTreeMap<NodeName, Arc<NodeState>>) -> NodeSelector {
+    let hostname = |name: &NodeName| {
+        let labels = nodes.get(name).map(|node| &node.labels);
+        let hostname = labels.and_then(|labels| labels.get(HOSTNAME));
+        hostname.cloned().unwrap_or_else(|| name.to_string())
+    };
+    let of: BTreeSet<&NodeName> = of.iter().collect();
+    let values: Vec<String> = of.into_iter().take(NODES_MAX).map(hostname).collect();
+    let operator = if values.is_empty() {
+        "DoesNotExist"
+    } else {
+        "In"
+    };
+    let requirement = NodeSelectorRequirement {
+        key: HOSTNAME.to_owned(),
+        operator: operator.to_owned(),
+        values: (!values.is_empty()).then_some(values),
+    };
+    NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_expressions: Some(vec![requirement]),
+            match_fields: None,
+        }],
+    }
+}
+
+/// Returns what claims can select a device by.
+fn attributes(
+    key: &InstanceKey,
+    instance: &Instance,
+    configuration: &Configuration,
+) -> BTreeMap<String, Attribute> {
+    let is_attribute = |(name, value): &(&String, &String)| {
+        is_identifier(name) && value.len() <= ATTRIBUTE_TEXT_MAX
+    };
+    let properties = instance.spec.broker_properties.iter().filter(is_attribute);
+    let mut attributes: BTreeMap<String, Attribute> = properties
+        .take(PROPERTIES_MAX)
+        .map(|(name, value)| (name.clone(), Attribute::from(value.as_str())))
+        .collect();
+    let own = [
+        ("namespace", key.namespace.to_string()),
+        (
+            "configuration",
+            instance.spec.configuration_name.to_string(),
+        ),
+        ("instance", dra::device_name(&key.name)),
+        ("handler", configuration.spec.discovery_handler.name.clone()),
+    ];
+    let own = own
+        .into_iter()
+        .filter(|(_, text)| text.len() <= ATTRIBUTE_TEXT_MAX);
+    attributes.extend(own.map(|(name, text)| (name.to_owned(), Attribute::from(text.as_str()))));
+    attributes
+}
+
+/// Returns whether this is an identifier of C, which an attribute's name must be.
+fn is_identifier(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let mut bytes = name.bytes();
+    name.len() <= ATTRIBUTE_NAME_MAX
+        && bytes.next().is_some_and(is_letter)
+        && bytes.all(|b| is_letter(b) || b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use super::*;
+use crate::controller::fixtures::{configuration, instance, key, ready};
+use serde_json::json;
+
+/// A cluster with a camera of capacity 4 that two nodes see, whose Configuration has these further fields.
+fn world(spec: Value, of_instance: Value) -> World {
+    let mut fields = json!({"allocation": "DRA", "capacity": 4, "gracePeriodSeconds": 60});
+    let Value::Object(spec) = spec else {
+        panic!("{spec} is no object")
+    };
+    fields.as_object_mut().unwrap().extend(spec);
+    let mut object = json!({"spec": {
+        "configurationName": "cam", "cdiName": "akri.sh/cam=1", "capacity": 4, "shared": true, "nodes": ["a", "b"],
+        "brokerProperties": {"ADDRESS": "192.168.1.20", "A-B": "x", "TXT": "t".repeat(65)},
+        "deviceUsage": {},
+    }});
+    json_patch::merge(&mut object, &of_instance);
+    let mut world = World::default()
+        .with_nodes([("a", ready()), ("b", ready())])
+        .with_configuration(configuration("cam", json!({"spec": fields})));
+    world
+        .instances
+        .insert(key("cam-1"), Arc::new(instance("cam-1", object)));
+    world
+}
+
+fn offered(world: &World) -> Offered {
+    let now = "2026-01-01T01:00:00Z".parse().unwrap();
+    plan(world, &"akri.sh".parse().unwrap(), now)
+}
+
+fn only(world: &World) -> Device {
+    let offered = offered(world);
+    let [pool] = offered.pools.try_into().unwrap();
+    assert_eq!(
+        (&*pool.name, &pool.reach),
+        ("default/cam", &Reach::OfEachDevice)
+    );
+    let [device] = pool.devices.try_into().unwrap();
+    device
+}
+
+#[test]
+fn a_device_that_two_nodes_see_is_offered_to_both_with_its_slots_and_what_fits_of_its_properties() {
+    let device = only(&world(json!({}), json!({})));
+    let found = serde_json::to_value(&device).unwrap();
+    assert_eq!(found["name"], "cam-1");
+    let names: Vec<&str> = device.attributes.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "ADDRESS",
+            "configuration",
+            "handler",
+            "instance",
+            "namespace"
+        ]
+    );
+    assert_eq!(found["attributes"]["ADDRESS"]["string"], "192.168.1.20");
+    assert_eq!(found["allowMultipleAllocations"], true);
+    assert_eq!(found["capacity"]["slots"]["value"], "4");
+    assert_eq!(
+        found["capacity"]["slots"]["requestPolicy"]["validValues"],
+        json!(["1"])
+    );
+    let terms = &found["nodeSelector"]["nodeSelectorTerms"];
+    assert_eq!(
+        terms[0]["matchExpressions"],
+        json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a", "b"]}])
+    );
+    assert_eq!(device.taints, []);
+}
+
+#[test]
+fn what_device_plugins_gave_away_is_not_offered_and_what_claims_have_is() {
+    let usage = json!({"cam-1-0": "a", "cam-1-1": "C:cam-0:b", "cam-1-2": "claim:1:a"});
+    let device = only(&world(json!({}), json!({"spec": {"deviceUsage": usage}})));
+    assert_eq!(device.capacity[SLOTS].value.0, "2");
+    let all = json!({"cam-1-0": "a", "cam-1-1": "a", "cam-1-2": "a", "cam-1-3": "b"});
+    let device = only(&world(json!({}), json!({"spec": {"deviceUsage": all}})));
+    assert_eq!(
+        (&*device.taints[0].key, device.taints[0].effect),
+        (IN_USE, TaintEffect::NoSchedule)
+    );
+}
+
+#[test]
+fn a_device_that_no_node_sees_gets_no_new_pods_and_those_that_are_to_follow_it_are_evicted() {
+    let gone = |node: &str| json!({"name": node, "health": "Unhealthy", "lastTransitionTime": ""});
+    let status = |nodes: Vec<Value>, since: &str| {
+        let condition = json!({
+            "type": "Available", "status": "False", "reason": "NoNode", "message": "", "lastTransitionTime": since,
+        });
+        json!({"status": {"nodes": nodes, "conditions": [condition]}})
+    };
+    let of_one = only(&world(json!({}), json!({"status": {"nodes": [gone("a")]}})));
+    assert_eq!(
+        (of_one.node_name.as_deref(), of_one.taints),
+        (Some("b"), vec![])
+    );
+    for (when_gone, since, effect) in [
+        ("Keep", "2026-01-01T00:00:00Z", TaintEffect::NoSchedule),
+        ("Evict", "2026-01-01T00:59:01Z", TaintEffect::NoSchedule),
+        ("Evict", "2026-01-01T00:59:00Z", TaintEffect::NoExecute),
+    ] {
+        let status = status(vec![gone("a"), gone("b")], since);
+        let device = only(&world(json!({"whenGone": when_gone}), status));
+        let taints: Vec<_> = device.taints.iter().map(|t| (&*t.key, t.effect)).collect();
+        assert_eq!(taints, [(GONE, effect)], "{when_gone} {since}");
+        let selector = device.node_selector.unwrap();
+        let expressions = selector.node_selector_terms[0].match_expressions.as_ref();
+        assert_eq!(expressions.unwrap()[0].operator, "DoesNotExist");
+    }
+}
+
+#[test]
+fn a_configuration_has_a_class_with_its_resource_unless_plugins_have_its_devices() {
+    let offered = offered(&world(json!({}), json!({})));
+    let spec = offered.classes["akri.default.cam"].spec();
+    assert_eq!(spec["extendedResourceName"], "akri.sh/cam");
+    let expression = spec["selectors"][0]["cel"]["expression"].as_str().unwrap();
+    assert!(
+        expression.contains(r#"device.attributes["akri.sh"].configuration == "cam""#),
+        "{expression}"
+    );
+    let plugins = world(json!({"allocation": "DevicePlugin"}), json!({}));
+    assert_eq!(
+        super::plan(&plugins, &"akri.sh".parse().unwrap(), Timestamp::UNIX_EPOCH),
+        Offered::default()
+    );
+}
+
+#[test]
+fn a_device_with_one_slot_needs_no_capacity() {
+    let device = only(&world(
+        json!({"capacity": 1}),
+        json!({"spec": {"capacity": 1}}),
+    ));
+    assert_eq!(
+        (device.allow_multiple_allocations, device.capacity.len()),
+        (None, 0)
+    );
+}

@@ -1,0 +1,305 @@
+# Dynamic Resource Allocation: the real scheduler gives out the devices, the agents prepare the claims, containerd gives containers
+# what their CDI files say.
+# shellcheck shell=bash disable=SC2119,SC2153 # SUITE is set by run
+# shellcheck source=tests/e2e/lib_cluster.sh
+. "$E2E/lib_cluster.sh"
+
+set_up() {
+  up_with_images
+  install --set dra.enabled=true
+}
+
+# ---- what the scheduler is offered, and what it gave ----
+
+devices() { # POOL: names, in all slices
+  kubectl get resourceslices -o json | jq -r --arg p "$1" '[.items[].spec | select(.pool.name == $p) | .devices[]?.name] | sort | join(" ")'
+}
+
+has_devices() { # POOL COUNT
+  [ "$(devices "$1" | wc -w)" = "$2" ]
+}
+
+taints_of() { # DEVICE
+  kubectl get resourceslices -o json | jq -r --arg d "$1" '[.items[].spec.devices[]? | select(.name == $d) | .taints[]? | "\(.key)=\(.effect)"] | join(" ")'
+}
+
+has_taints() { # DEVICE TAINTS
+  [ "$(taints_of "$1")" = "$2" ]
+}
+
+usage_of() { # INSTANCE: the kind of each owner
+  kubectl get instances.akri.sh "$1" -o json | jq -r '[.spec.deviceUsage // {} | .[] | select(. != "") | if startswith("claim:") then "claim" else "plugin" end] | sort | join(" ")'
+}
+
+has_usage() { # INSTANCE KINDS
+  [ "$(usage_of "$1")" = "$2" ]
+}
+
+one_of() { # CONFIGURATION
+  kubectl get instances.akri.sh -o json | jq -r --arg c "$1" '[.items[] | select(.spec.configurationName == $c) | .metadata.name][0]'
+}
+
+usages() { # of all Instances
+  kubectl get instances.akri.sh -o json | jq -c '[.items[].spec.deviceUsage]'
+}
+
+usages_are() {
+  [ "$(usages)" = "$1" ]
+}
+
+versions() { # of the slices
+  kubectl get resourceslices -o json | jq -c '[.items[].metadata.resourceVersion]'
+}
+
+versions_are() {
+  [ "$(versions)" = "$1" ]
+}
+
+phases() { # PREFIX of names: how many Pods are in each phase
+  kubectl get pods -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | .status.phase] | group_by(.) | map("\(.[0])=\(length)") | join(" ")'
+}
+
+usages() { # of all Instances
+  kubectl get instances.akri.sh -o json | jq -c '[.items[].spec.deviceUsage]'
+}
+
+usages_are() {
+  [ "$(usages)" = "$1" ]
+}
+
+versions() { # of the slices
+  kubectl get resourceslices -o json | jq -c '[.items[].metadata.resourceVersion]'
+}
+
+versions_are() {
+  [ "$(versions)" = "$1" ]
+}
+
+has_phases() { # PREFIX PHASES
+  [ "$(phases "$1")" = "$2" ]
+}
+
+prepared_on() { # NODE: claims that are prepared there
+  find "$CLUSTER_DIR/$1/var/lib/kubelet/plugins/akri.sh/claims" -name '*.json' | wc -l
+}
+
+cdi_files_on() { # NODE
+  find "$CLUSTER_DIR/$1/var/run/cdi" "$CLUSTER_DIR/$1/run/cdi" -name 'akri.sh-claim-*.json' 2>/dev/null | wc -l
+}
+
+is_unprepared() { # no node has a prepared claim or a file of one
+  local node
+  for node in node-1 node-2; do
+    [ "$(prepared_on "$node")" = 0 ] && [ "$(cdi_files_on "$node")" = 0 ] || return 1
+  done
+}
+
+# claiming_pod NAME NODE|- SELECTOR [COUNT]: a Pod with a claim of its own for devices that the CEL expression selects.
+claiming_pod() {
+  local node=''
+  [ "$2" = - ] || node="nodeSelector: {kubernetes.io/hostname: $2}"
+  kubectl create -f - >/dev/null <<X
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: $1}
+spec:
+  spec:
+    devices:
+      requests:
+        - name: device
+          exactly: {deviceClassName: akri.default.cam, count: ${4:-1}, selectors: [{cel: {expression: '$3'}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  $node
+  resourceClaims: [{name: device, resourceClaimTemplateName: $1}]
+  containers:
+    - name: main
+      image: docker.io/library/busybox:stable
+      command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"]
+      resources: {claims: [{name: device}]}
+X
+}
+
+fresh() {
+  kubectl delete resourceclaimtemplates --all --wait=false >/dev/null
+  clean
+  within 30 "all claims are unprepared" is_unprepared
+}
+
+test_a_pod_that_asks_for_the_resource_gets_a_device_from_the_scheduler() {
+  fresh
+  echoes cam 2 "capacity: 2, allocation: DRA, brokerProperties: {ROOM: hall}"
+  within 10 "two devices are offered" has_devices default/cam 2
+  within 10 "there is a class" kubectl get deviceclass akri.default.cam
+  pod first - cam
+  within 15 "the Pod runs" is_running first
+  local slot claim
+  slot=$(env_of first AKRI_SLOT)
+  [[ $slot == cam-*-* ]] || fail "the slot is $slot"
+  equal "its property" hall "$(env_of first ROOM)"
+  equal "the holder of the device" claim "$(usage_of "${slot%-*}")"
+  claim=$(kubectl get pod first -o 'jsonpath={.status.extendedResourceClaimStatus.resourceClaimName}')
+  equal "the claim's device" "${slot%-*}" "$(kubectl get resourceclaim "$claim" -o 'jsonpath={.status.allocation.devices.results[0].device}')"
+  node_holds node-1 allocatable cam 0 && node_holds node-2 allocatable cam 0 || fail "a node offers the resource by a device plugin"
+  # Three slots are left: two more Pods of two devices, and one of one.
+  pod both - cam=2
+  pod third - cam
+  within 15 "both run" has_phases "" "Running=3"
+  pod fourth - cam
+  for_all_of 5 "the fourth waits" has_phases fourth Pending=1
+  kubectl delete pod both --now >/dev/null
+  within 15 "and gets what is freed" is_running fourth
+  kubectl delete pods --all --now >/dev/null
+  within 20 "all slots are free" has_usage "${slot%-*}" ""
+  within 20 "nothing is left on the nodes" is_unprepared
+}
+
+test_a_claim_selects_a_device_by_what_is_known_of_it_and_waits_while_another_has_it() {
+  fresh
+  echoes cam 3 "allocation: DRA"
+  within 10 "three devices are offered" has_devices default/cam 3
+  local instance
+  instance=$(one_of cam)
+  claiming_pod first node-1 "device.attributes[\"akri.sh\"].instance == \"$instance\""
+  within 15 "the Pod runs" is_running first
+  equal "its slot" "$instance-0" "$(env_of first AKRI_SLOT)"
+  claiming_pod second node-2 "device.attributes[\"akri.sh\"].instance == \"$instance\""
+  claiming_pod others node-2 "device.attributes[\"akri.sh\"].handler == \"debugEcho\"" 2
+  within 15 "who asks for any two gets the others" is_running others
+  for_all_of 10 "the second waits" has_phases second Pending=1
+  kubectl delete pod first --now >/dev/null
+  within 20 "and gets the device on the other node" is_running second
+  equal "the second's slot" "$instance-0" "$(env_of second AKRI_SLOT)"
+}
+
+test_pods_race_for_devices_and_none_fails() {
+  fresh
+  echoes cam 10 "capacity: 2, allocation: DRA"
+  within 10 "ten devices are offered" has_devices default/cam 10
+  local round
+  for round in 1 2; do
+    note "round $round"
+    kubectl create -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: race}
+spec:
+  replicas: 30
+  selector: {matchLabels: {app: race}}
+  template:
+    metadata: {labels: {app: race}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/cam: 1}}}]
+X
+    within 90 "twenty run, and ten wait" has_phases race- "Pending=10 Running=20"
+    for_all_of 5 "none fails" has_phases race- "Pending=10 Running=20"
+    equal "slots that are held" 20 "$(kubectl get instances.akri.sh -o json | jq '[.items[].spec.deviceUsage[]? | select(. != "")] | length')"
+    kubectl delete deployment race --wait >/dev/null
+    within 60 "all are gone" has_phases race- ""
+    within 30 "all claims are unprepared" is_unprepared
+  done
+}
+
+test_a_configuration_moves_to_the_scheduler_and_back_while_pods_have_its_devices() {
+  fresh
+  echoes cam 1 "capacity: 3"
+  within 10 "an Instance" has_instances cam 1
+  local instance
+  instance=$(one_of cam)
+  within 15 "node-1 offers it" node_holds node-1 allocatable cam 1
+  pod plugin node-1 cam
+  within 15 "a Pod has it by the device plugin" is_running plugin
+  kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DRA"}}' >/dev/null
+  within 15 "the scheduler is offered two of three slots" has_slots "$instance" 2
+  within 15 "no device plugin gives one" node_holds node-1 allocatable cam 0
+  claiming_pod claim-1 node-1 true
+  claiming_pod claim-2 node-2 true
+  claiming_pod claim-3 node-1 true
+  within 20 "two claims get the others" has_phases claim- "Pending=1 Running=2"
+  for_all_of 5 "the third waits" has_phases claim- "Pending=1 Running=2"
+  equal "the holders" "claim claim plugin" "$(usage_of "$instance")"
+  kubectl delete pod plugin --now >/dev/null
+  within 40 "the third claim gets what the plugin's Pod had" is_running claim-3
+  equal "the holders" "claim claim claim" "$(usage_of "$instance")"
+  kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DevicePlugin"}}' >/dev/null
+  within 15 "the scheduler is offered nothing" has_devices default/cam 0
+  pod back - cam
+  for_all_of 8 "who asks for the resource waits while claims have all slots" has_phases back Pending=1
+  kubectl delete pod claim-1 --now >/dev/null
+  within 30 "and gets the slot that a claim frees" is_running back
+  equal "the holders" "claim claim plugin" "$(usage_of "$instance")"
+}
+
+has_slots() { # DEVICE COUNT
+  [ "$(kubectl get resourceslices -o json | jq -r --arg d "$1" '.items[].spec.devices[]? | select(.name == $d) | .capacity.slots.value')" = "$2" ]
+}
+
+test_agents_and_kubelets_that_end_lose_no_claim() {
+  fresh
+  echoes cam 2 "allocation: DRA"
+  within 10 "two devices are offered" has_devices default/cam 2
+  claiming_pod one node-1 true
+  claiming_pod two node-2 true
+  within 20 "two Pods run" has_phases "" "Running=2"
+  local before instance
+  before=$(usages)
+  kill_agent node-1 KILL
+  cluster kubelet node-2 restart
+  agents_are_ready
+  for_all_of 30 "the claims keep their slots" usages_are "$before"
+  claiming_pod three node-1 true
+  for_all_of 5 "a third waits" has_phases three Pending=1
+  # While the agent is away, the kubelet cannot have the claim unprepared, and tries again.
+  instance=$(env_of one AKRI_SLOT)
+  kubectl delete pod one --now --wait=false >/dev/null
+  kill_agent node-1 KILL
+  within 60 "the third gets the first's device" is_running three
+  equal "its slot" "$instance" "$(env_of three AKRI_SLOT)"
+}
+
+test_slices_that_somebody_deleted_are_there_again_and_another_leader_writes_none() {
+  fresh
+  echoes cam 3 "allocation: DRA"
+  within 10 "three devices are offered" has_devices default/cam 3
+  kubectl delete resourceslices --all >/dev/null
+  within 15 "they are offered again" has_devices default/cam 3
+  local versions
+  versions=$(versions)
+  kubectl -n petiole delete pods -l app.kubernetes.io/component=controller --now >/dev/null
+  within 30 "a controller acts" is_led
+  for_all_of 15 "nothing is written" versions_are "$versions"
+  kubectl delete configurations.akri.sh cam >/dev/null
+  within 30 "what no Configuration has goes" has_no_offer
+}
+
+is_led() {
+  local holder
+  holder=$(kubectl -n petiole get lease petiole-controller -o 'jsonpath={.spec.holderIdentity}') || return 1
+  [ -n "$holder" ] && kubectl -n petiole get pod "$holder" >/dev/null 2>&1
+}
+
+has_no_offer() {
+  [ -z "$(kubectl get resourceslices,deviceclasses -o name)" ]
+}
+
+test_pods_follow_a_device_that_is_gone() {
+  fresh
+  cluster avahi camera
+  announce camera door _rtsp._tcp 554
+  configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 5, allocation: DRA, whenGone: Evict"
+  within 15 "it is offered" has_devices default/cam 1
+  local instance
+  instance=$(instance_of door)
+  claiming_pod viewer - true
+  within 15 "a Pod has it" is_running viewer
+  goodbye door
+  within 20 "no other Pod gets it" has_taints "$instance" akri.sh/gone=NoSchedule
+  within 40 "its Pod is evicted" is_empty kubectl get pods -o name
+  within 40 "nothing is offered any more" has_devices default/cam 0
+}
