@@ -102,7 +102,7 @@ pub(super) async fn run(
         let wanted = resource::wanted(&current, &before.accepted);
         foreign.add_own_names(&current);
         let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
-        let (needed, now) = decide(
+        let (needed, mut now) = decide(
             contents.as_deref(),
             World {
                 configurations: &current,
@@ -123,6 +123,7 @@ pub(super) async fn run(
             },
         );
         (properties.iter()).for_each(|p| publish::if_changed(&p.wanted, needed.clone()));
+        now.keep_by_claims(&before, settings.max_configurations);
         publish::if_changed(&sessions, selected(&now.accepted));
         publish::if_changed(&validated, Arc::new(now));
         tokio::select! {

@@ -78,6 +78,25 @@ pub(crate) struct ValidatedConfigurations {
 }
 
 impl ValidatedConfigurations {
+    /// Returns whether this is the resource of a Configuration whose devices ResourceClaims have.
+    pub(crate) fn has_by_claims(&self, resource: &Resource) -> bool {
+        match resource {
+            // No two have one name.
+            Resource::Configuration(name) => self.by_claims.iter().any(|key| key.name == *name),
+            Resource::Instance(_) => false,
+        }
+    }
+
+    /// Takes over what was known of Configurations that are gone: their Instances follow later, and no plugin is to offer them until
+    /// then.
+    pub(super) fn keep_by_claims(&mut self, before: &Self, most: usize) {
+        let gone = before.by_claims.iter();
+        let gone = gone.filter(|key| !self.accepted.contains_key(*key));
+        let room = most.saturating_sub(self.by_claims.len());
+        let gone: Vec<_> = gone.take(room).cloned().collect();
+        self.by_claims.extend(gone);
+    }
+
     /// Returns the state before the first validation: the names of the Instances' resources are known.
     pub(super) fn before_the_first(prefixes: &ResourcePrefixes) -> Self {
         Self {
@@ -92,6 +111,10 @@ impl ValidatedConfigurations {
 pub(crate) struct Offered {
     pub(crate) resource: Resource,
     pub(crate) full_name: ResourceName,
+    /// True if ResourceClaims have the devices. A kubelet that knows the resource asks its plugin before it starts a container that
+    /// has a device by a claim, finds none of the plugin's, and fails (devicemanager/manager.go: `callPreStartContainerIfNeeded`), so
+    /// this plugin is not asked.
+    pub(crate) is_by_claims: bool,
 }
 
 /// A slot as its plugin lists it.

@@ -86,6 +86,7 @@ pub(crate) fn desired(
     for resource in of_instances.into_iter().chain(of_configurations) {
         if let Some(full_name) = validated.names.of(&resource) {
             offered.entry(full_name.clone()).or_insert(Offered {
+                is_by_claims: validated.has_by_claims(&resource),
                 resource,
                 full_name,
             });
@@ -116,19 +117,19 @@ pub(crate) fn resources(
 }
 
 /// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource
-/// whose slots a container here holds stays as long, even if this node does not see the device any more, or ResourceClaims have
-/// its other slots.
+/// whose slots a container here holds stays as long, even if this node does not see the device any more. Where ResourceClaims have
+/// the devices, that of the Configuration stays, too: the kubelet remembers for minutes what its last plugin wanted.
 pub(crate) fn resources_of(
     instance: &Instance,
     node: &str,
     is_by_claims: bool,
 ) -> impl Iterator<Item = Resource> + use<> {
-    let is_named = instance.spec.names_node(node) && !is_by_claims;
+    let is_named = instance.spec.names_node(node);
     let by_configuration = |owner: &SlotOwner| matches!(owner, SlotOwner::Configuration { .. });
     let by_instance = |owner: &SlotOwner| matches!(owner, SlotOwner::Node(_));
     let of_configuration = (is_named || is_held(instance, node, by_configuration))
         .then(|| Resource::Configuration(instance.spec.configuration_name.clone()));
-    let own = (is_named || is_held(instance, node, by_instance))
+    let own = (is_named && !is_by_claims || is_held(instance, node, by_instance))
         .then(|| Resource::Instance(instance.metadata.name.clone().unwrap_or_default().into()));
     of_configuration.into_iter().chain(own)
 }
@@ -233,7 +234,10 @@ mod tests {
     use super::*;
     use crate::{
         api::instance::{Instance, InstanceSpec},
-        model::{resource_name::ResourcePrefix, resource_names::ResourceNames},
+        model::{
+            resource_name::ResourcePrefix, resource_names::ResourceNames,
+            typed_names::ConfigurationName,
+        },
     };
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -248,6 +252,7 @@ mod tests {
             let offered = Offered {
                 resource,
                 full_name,
+                is_by_claims: false,
             };
             (offered.resource.plugin(), offered)
         });
@@ -311,16 +316,16 @@ mod tests {
     #[test]
     fn a_resource_stays_while_a_container_here_has_a_slot_of_a_device_that_is_seen_no_more() {
         let mut moved = named(&ResourceNames::new(&prefix()));
-        let names = moved.clone();
+        let plugins = moved.clone();
         moved
             .by_claims
             .insert(ConfigurationKey::new("default", "cam"));
-        for (usage, expected) in [
-            ("n", vec!["cam-1"]),
-            ("C:cam-0:n", vec!["cam"]),
-            ("other", vec![]),
-            ("C:cam-0:other", vec![]),
-            ("claim:1:n", vec![]),
+        for (usage, expected, expected_by_claims) in [
+            ("n", vec!["cam-1"], vec!["cam", "cam-1"]),
+            ("C:cam-0:n", vec!["cam"], vec!["cam"]),
+            ("other", vec![], vec!["cam"]),
+            ("C:cam-0:other", vec![], vec!["cam"]),
+            ("claim:1:n", vec![], vec!["cam"]),
         ] {
             let mut all = instances(&[("cam-1", "cam")]);
             for instance in all.values_mut() {
@@ -328,15 +333,13 @@ mod tests {
                 (spec.device_usage).insert("cam-1-0".to_owned(), usage.to_owned());
             }
             let by_claims = desired(&all, &NodeOnly::new(), "n", &moved);
-            assert_eq!(
-                by_claims.keys().collect::<Vec<_>>(),
-                expected,
-                "{usage}, by claims"
-            );
+            let names: Vec<_> = by_claims.keys().collect();
+            assert_eq!(names, expected_by_claims, "{usage}, by claims");
+            assert!(by_claims[&PluginName::from(&ConfigurationName::from("cam"))].is_by_claims);
             for instance in all.values_mut() {
                 Arc::make_mut(instance).spec.nodes.clear();
             }
-            let desired = desired(&all, &NodeOnly::new(), "n", &names);
+            let desired = desired(&all, &NodeOnly::new(), "n", &plugins);
             assert_eq!(desired.keys().collect::<Vec<_>>(), expected, "{usage}");
         }
     }

@@ -8,19 +8,18 @@ use super::{
     plan,
     registrar::Registrar,
     server::Accepted,
-    service::{Served, Streams},
+    service::{Served, Streams, options},
 };
 use crate::{
     agent::values::{KubeletSocket, Offered, Slot},
     backoff::Backoff,
     files,
-    model::slot_table::Resource,
     telemetry::metrics::{Registration, metrics},
 };
 use anyhow::{Context as _, anyhow};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use petiole_kubelet_api::{
-    device_plugin::{DevicePluginOptions, RegisterRequest, VERSION},
+    device_plugin::{RegisterRequest, VERSION},
     uds,
 };
 use std::{
@@ -172,6 +171,7 @@ impl Plugin {
         let (open, mut closed) = mpsc::channel(1);
         let served = Arc::new(Served {
             resource: self.start.offered.resource.clone(),
+            options: options(&self.start.offered),
             namespace: self.start.namespace.clone(),
             socket: bound.name.clone(),
             turns: self.turns.clone(),
@@ -303,13 +303,7 @@ impl Plugin {
             version: VERSION.to_owned(),
             endpoint: socket.to_owned(),
             resource_name: self.start.offered.full_name.clone().into(),
-            options: Some(DevicePluginOptions {
-                pre_start_required: true,
-                get_preferred_allocation_available: matches!(
-                    self.start.offered.resource,
-                    Resource::Configuration(_)
-                ),
-            }),
+            options: Some(options(&self.start.offered)),
         }
     }
 

@@ -1,7 +1,10 @@
 //! The device plugin API, as the kubelet calls it. Decides nothing: slots come from the owner of the plugins, answers
 //! from the allocator.
 use super::{allocate::Allocator, forward::Forward, list_turns::ListTurns};
-use crate::{agent::values::Slot, model::slot_table::Resource};
+use crate::{
+    agent::values::{Offered, Slot},
+    model::slot_table::Resource,
+};
 use futures::{Stream, StreamExt as _, stream::unfold};
 use petiole_kubelet_api::device_plugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device,
@@ -31,6 +34,7 @@ impl Service {
 /// The plugin that a connection is to.
 pub(super) struct Served {
     pub(super) resource: Resource,
+    pub(super) options: DevicePluginOptions,
     pub(super) namespace: String,
     /// The name of the socket.
     pub(super) socket: String,
@@ -51,11 +55,7 @@ impl DevicePlugin for Service {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
-        let resource = &served(&request)?.resource;
-        Ok(Response::new(DevicePluginOptions {
-            pre_start_required: true,
-            get_preferred_allocation_available: matches!(resource, Resource::Configuration(_)),
-        }))
+        Ok(Response::new(served(&request)?.options))
     }
 
     type ListAndWatchStream =
@@ -135,6 +135,14 @@ impl DevicePlugin for Service {
             .pre_start(&served.resource, request.into_inner().devices_ids)
             .await?;
         Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
+
+/// Returns what the kubelet is to ask of a plugin besides Allocate.
+pub(super) fn options(offered: &Offered) -> DevicePluginOptions {
+    DevicePluginOptions {
+        pre_start_required: !offered.is_by_claims,
+        get_preferred_allocation_available: matches!(offered.resource, Resource::Configuration(_)),
     }
 }
 
