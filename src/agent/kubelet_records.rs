@@ -12,7 +12,7 @@ pub(crate) mod plan;
 use super::{
     pod_resources,
     settings::{Clock, Settings},
-    values::{KubeletFolder, PodList},
+    values::{KubeletFolder, PodList, Prepared},
 };
 use crate::{
     model::{
@@ -24,7 +24,7 @@ use crate::{
 use futures::future::BoxFuture;
 use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
-pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Prepared, Unreadable};
+pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},

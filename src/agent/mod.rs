@@ -16,7 +16,8 @@
 mod brokers;
 mod capacity;
 mod cdi_files;
-pub(crate) mod claims;
+mod claims;
+mod claims_settings;
 mod configurations;
 pub(crate) mod connections;
 pub(crate) mod device_state;

@@ -5,6 +5,7 @@ mod decisions;
 mod denied;
 mod former_name;
 mod forward;
+mod gone;
 mod inputs;
 mod leftovers;
 mod list_turns;
@@ -24,7 +25,7 @@ use super::{
     node_only::plan::slot_limits,
     slots::Requests,
     tally,
-    values::{KubeletFolder, Offered, Slot},
+    values::{KubeletFolder, Offered, Slot, ValidatedConfigurations},
 };
 use crate::{
     api::instance::Instance,
@@ -47,6 +48,7 @@ pub(super) use leftovers::LeftOver;
 use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
+pub(super) use resource_claim::DeviceRequest;
 pub(super) use runner::{Runs, Start};
 use running::{Running, make_way, withdraw};
 use std::{
@@ -95,8 +97,7 @@ pub(super) async fn keep(
         running: BTreeMap::new(),
         observed: Arc::default(),
         slot_limits: SlotLimits::default(),
-        accepted: BTreeSet::new(),
-        by_claims: BTreeSet::new(),
+        validated: Arc::default(),
         gone: BTreeSet::new(),
         is_gone_stale: true,
         is_node_only_stale: true,
@@ -117,9 +118,7 @@ struct Plugins {
     /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
     /// each was said to have.
     observed: Arc<Instances>,
-    accepted: BTreeSet<ConfigurationKey>,
-    /// Those of them whose devices ResourceClaims have.
-    by_claims: BTreeSet<ConfigurationKey>,
+    validated: Arc<ValidatedConfigurations>,
     slot_limits: SlotLimits,
     /// The Instances whose device was gone when slots were published last.
     gone: BTreeSet<InstanceName>,
@@ -203,16 +202,10 @@ impl Plugins {
         watched.slots.mark_unchanged();
     }
 
-    /// Updates the slot table with the Instances that changed, and those whose Configuration is accepted now and was not, or the
-    /// other way round. They are read under the table's lock, so that no claim is settled in between.
+    /// Updates the slot table with the Instances that changed, and those whose Configuration has turned. They are read under the table's lock, so that no claim is settled in between.
     fn observe(&mut self) {
         let validated = self.inputs.validated.borrow().clone();
-        let accepted: BTreeSet<ConfigurationKey> = validated.accepted.keys().cloned().collect();
-        let by_claims = validated.by_claims.clone();
-        let turned: BTreeSet<ConfigurationKey> = (accepted.symmetric_difference(&self.accepted))
-            .chain(by_claims.symmetric_difference(&self.by_claims))
-            .cloned()
-            .collect();
+        let turned = validated.turned_since(&self.validated);
         self.inputs.table.observe(|slots| {
             let now = self.inputs.store.instances().borrow().clone();
             let before = std::mem::replace(&mut self.observed, now.clone());
@@ -229,12 +222,11 @@ impl Plugins {
                     || unobserved.contains(pair.key)
                     || !turned.is_empty() && turned.contains(&configuration_of(pair.key, pair.now))
             });
-            let node = &self.inputs.settings.node_name;
+            let (node, by_claims) = (&self.inputs.settings.node_name, &validated.by_claims);
             let has_others = |pair: &plan::Pair| {
                 let is_by_claims = by_claims.contains(&configuration_of(pair.key, pair.now));
                 let resources = |of| plan::resources_of(of, node, is_by_claims);
-                let before = pair.before.map(|before| resources(before));
-                before.is_none_or(|before| !before.eq(resources(pair.now)))
+                !(pair.before).is_some_and(|before| resources(before).eq(resources(pair.now)))
             };
             self.is_plan_due |= !gone.is_empty() || pairs.iter().any(has_others);
             self.is_gone_stale |= pairs.iter().any(|pair| pair.before.is_none());
@@ -242,7 +234,7 @@ impl Plugins {
                 pairs.into_iter().map(|plan::Pair { key, now, .. }| {
                     let mut observed = observed_slots(key, now, node);
                     let configuration = configuration_of(key, now);
-                    observed.precedence.is_stray = !accepted.contains(&configuration);
+                    observed.precedence.is_stray = !validated.accepted.contains_key(&configuration);
                     observed.is_by_claims = by_claims.contains(&configuration);
                     observed.capacity = observed.capacity.min(self.slot_limits.of(&key.namespace));
                     observed.is_own &= self.inputs.store.is_remote();
@@ -251,8 +243,7 @@ impl Plugins {
                 gone,
             );
         });
-        self.accepted = accepted;
-        self.by_claims = by_claims;
+        self.validated = validated;
     }
 
     /// Makes a plugin send its list once more, as it is: the kubelet writes its checkpoint then.

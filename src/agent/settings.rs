@@ -1,5 +1,5 @@
 //! The settings of an agent, and its clock.
-pub use super::claims::Claims;
+pub use super::claims_settings::Claims;
 use crate::{
     cluster::{node::Nodes, property_sources::PropertySources},
     model::{

@@ -9,7 +9,7 @@ use crate::{
         plugin_name::PluginName,
         resource_name::{ResourceName, ResourcePrefixes},
         resource_names::ResourceNames,
-        slot_table::Resource,
+        slot_table::{Resource, Use},
         typed_names::ConfigurationKey,
     },
 };
@@ -85,6 +85,17 @@ impl ValidatedConfigurations {
             Resource::Configuration(name) => self.by_claims.iter().any(|key| key.name == *name),
             Resource::Instance(_) => false,
         }
+    }
+
+    /// Returns the Configurations that are accepted and were not, or the other way round, and those whose devices others give out now.
+    pub(super) fn turned_since(&self, before: &Self) -> BTreeSet<ConfigurationKey> {
+        let [before_accepted, accepted] = [before, self].map(|all| {
+            let keys = all.accepted.keys().cloned();
+            keys.collect::<BTreeSet<ConfigurationKey>>()
+        });
+        let by_claims = self.by_claims.symmetric_difference(&before.by_claims);
+        let accepted = accepted.symmetric_difference(&before_accepted);
+        accepted.chain(by_claims).cloned().collect()
     }
 
     /// Takes over what was known of Configurations that are gone: their Instances follow later, and no plugin is to offer them until
@@ -171,4 +182,12 @@ pub(crate) struct PodList {
     pub(crate) ids: IdsByPlugin,
     /// The Pods that hold them.
     pub(crate) holders: BTreeMap<ResourceName, BTreeSet<ObjectKey>>,
+}
+
+/// The ResourceClaims that the kubelet had prepared on this node. It says when one is not needed any more, so this is never doubted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    pub(crate) uids: BTreeSet<String>,
+    /// What their containers were given, as far as it is on disk.
+    pub(crate) uses: Vec<Use>,
 }

@@ -2,6 +2,7 @@
 //! which of these nodes each is.
 mod action;
 mod avoided;
+mod claim;
 mod failures;
 pub(crate) mod memory;
 mod outcome;
@@ -15,7 +16,7 @@ use super::{
     parts::News,
     pod_state::one_line,
     queue::Waits,
-    shared::{NAME, Shared},
+    shared::Shared,
     world::{BrokerPod, World, broker_job, broker_pod},
 };
 use crate::{
@@ -143,13 +144,11 @@ pub(crate) fn deleted<'a>(
 
 /// Carries out an action.
 pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
+    if let Err(error) = claim::offer(shared, action).await {
+        return performed(Err(error));
+    }
     match action {
-        Action::CreatePod {
-            broker, pod, claim, ..
-        } => {
-            if let Some(refused) = offer_claim(shared, claim.as_ref()).await {
-                return refused;
-            }
+        Action::CreatePod { broker, pod, .. } => {
             let api = pods(shared, &broker.key.namespace);
             let created = create(&api, &shared.client, pod, broker_pod).await;
             if created.outcome == Outcome::Conflict {
@@ -184,12 +183,9 @@ pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
             broker,
             owner,
             job,
-            claim,
             generation,
+            ..
         } => {
-            if let Some(refused) = offer_claim(shared, claim.as_ref()).await {
-                return refused;
-            }
             let api = jobs(shared, &broker.key.namespace);
             let created = create(&api, &shared.client, job, broker_job).await;
             // The generation is written after the Job, so that a device always gets its Job, also if this process ends
@@ -221,25 +217,6 @@ fn pods(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
 fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
     let kind = ApiResource::erase::<JobPart>(&());
     Api::namespaced_with(shared.client.clone(), namespace, &kind)
-}
-
-/// Makes the template of a broker's claim. Returns what came of it if it is not there then.
-async fn offer_claim(shared: &Shared, claim: Option<&Value>) -> Option<Performed> {
-    let claim = claim?;
-    let kind = ApiResource {
-        group: "resource.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "resource.k8s.io/v1".to_owned(),
-        kind: "ResourceClaimTemplate".to_owned(),
-        plural: "resourceclaimtemplates".to_owned(),
-    };
-    let [namespace, name] = ["namespace", "name"].map(|field| claim["metadata"][field].as_str());
-    let (client, namespace) = (shared.client.clone(), namespace.unwrap_or_default());
-    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind);
-    let ours = PatchParams::apply(NAME).force();
-    let (name, patch) = (name.unwrap_or_default(), Patch::Apply(claim));
-    let error = api.patch(name, &ours, &patch).await.err()?;
-    Some(performed(Err(error)))
 }
 
 /// Looks at the Pod that has the name of a broker. One of ours, which another replica may have created, is known from then on.

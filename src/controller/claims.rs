@@ -3,19 +3,14 @@
 //!
 //! The loop of the controller says what is to be there, after each change; the two tasks here make it so.
 mod classes;
-pub(super) mod plan;
 
 use super::shared::Shared;
-use crate::model::dra;
-use petiole_dra::slices::{Publisher, Scope};
-pub(crate) use plan::Offered;
-use std::sync::Arc;
+use crate::{model::dra, publish};
+use petiole_dra::slices::{PoolState, Publisher, Scope};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-
-/// What is offered; `None` while this replica does not act.
-pub(super) type Offers = watch::Sender<Option<Arc<Offered>>>;
 
 /// Keeps the objects as the loop wants them, until `shutdown`.
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -41,8 +36,8 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
                     let Some(now) = offered.borrow_and_update().clone() else {
                         return anyhow::Ok(());
                     };
-                    crate::publish::if_changed(&pools, now.pools.clone());
-                    crate::publish::if_changed(&classes, now.classes.clone());
+                    publish::if_changed(&pools, now.pools.clone());
+                    publish::if_changed(&classes, now.classes.clone());
                 }
             };
             tokio::select! {
@@ -57,10 +52,7 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
 }
 
 /// Says which pools the API server did not take as they are.
-async fn report(
-    mut states: watch::Receiver<std::collections::BTreeMap<String, petiole_dra::slices::PoolState>>,
-) {
-    use petiole_dra::slices::PoolState;
+async fn report(mut states: watch::Receiver<BTreeMap<String, PoolState>>) {
     while states.changed().await.is_ok() {
         for (pool, state) in states.borrow_and_update().iter() {
             match state {

@@ -27,6 +27,7 @@ mod lease;
 mod lists;
 mod news;
 mod nodes;
+mod offered;
 mod open_turns;
 mod outcome;
 mod parts;

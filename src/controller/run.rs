@@ -1,10 +1,11 @@
 //! The loop of the controller: it takes in what the watches show, sends the requests that `turns.rs` decides, and hands their
 //! answers back.
 use super::{
-    brokers, claims, evictions,
+    brokers, evictions,
     lists::{self, serve::Question},
     news::News,
     nodes::{self, absent_node::Now},
+    offered,
     outcome::Note,
     services,
     shared::Shared,
@@ -178,8 +179,8 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
 fn offer(shared: &Shared, world: Option<&World>) {
     if let Some(prefixes) = &shared.settings.claims {
         let now = shared.clock.now();
-        let offered = world.map(|world| Arc::new(claims::plan::plan(world, prefixes, now)));
-        publish::if_changed(&shared.offered, offered);
+        let now_offered = world.map(|world| Arc::new(offered::plan::plan(world, prefixes, now)));
+        publish::if_changed(&shared.offered, now_offered);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The values that all of the controller's tasks use.
-use super::{claims::Offers, clock::WallClock};
+use super::{clock::WallClock, offered::Offered};
 use crate::{
     api::names,
     cluster::events::Events,
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use kube::Client;
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 use tokio::sync::watch;
 
 /// The name of the Lease and of the reporter of Events.
@@ -49,6 +49,6 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     /// True if this replica holds the Lease.
     pub(super) is_leader: watch::Receiver<bool>,
-    /// What the scheduler is offered. Written by the loop.
-    pub(super) offered: Offers,
+    /// What the scheduler is offered; `None` while this replica does not act. Written by the loop.
+    pub(super) offered: watch::Sender<Option<Arc<Offered>>>,
 }

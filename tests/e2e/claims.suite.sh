@@ -303,3 +303,18 @@ test_pods_follow_a_device_that_is_gone() {
   within 40 "its Pod is evicted" is_empty kubectl get pods -o name
   within 40 "nothing is offered any more" has_devices default/cam 0
 }
+
+test_brokers_have_claims_of_their_own() {
+  fresh
+  echoes cam 2 "capacity: 2, allocation: DRA, $BROKER"
+  within 30 "two brokers of each device run" has_brokers cam 4
+  local instance broker
+  instance=$(one_of cam)
+  broker=$(brokers cam | head -n 1)
+  equal "the template's owner" "$instance" "$(kubectl get resourceclaimtemplate "$instance-broker" -o 'jsonpath={.metadata.ownerReferences[0].name}')"
+  [[ $(env_of "$broker" AKRI_SLOT) == cam-* ]] || fail "a broker has no slot"
+  within 10 "claims have all slots" has_usage "$instance" "claim claim"
+  kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DevicePlugin"}}' >/dev/null
+  within 90 "the brokers have their devices by device plugins then" has_usage "$instance" "plugin plugin"
+  within 30 "all run" has_brokers cam 4
+}

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     agent::{
-        kubelet_records::{Checkpoint, Prepared, Records, Version, plan::entry},
+        kubelet_records::{Checkpoint, Records, Version, plan::entry},
         pod_resources::listed,
-        values::PodList,
+        values::{PodList, Prepared},
     },
     model::{container_edits::SLOT_VARIABLE, resource_name::ResourcePrefixes},
 };

@@ -3,7 +3,7 @@ use super::plan;
 use crate::{
     agent::plugins::Allocator,
     files,
-    model::{dra, limits},
+    model::{claim_file, dra, limits},
 };
 use petiole_dra::{
     Driver, Failure,
@@ -30,7 +30,7 @@ impl Driver for Prepare {
         let uid = &claim.key.uid;
         let edits = self.allocator.allocate_claim(uid, &requests).await;
         let edits = edits.map_err(|status| status.message().to_owned())?;
-        let text = plan::cdi_text(uid, &edits);
+        let text = claim_file::text(uid, &edits);
         if text.len() > limits::CDI_FILE_BYTES_MAX {
             let (bytes, most) = (text.len(), limits::CDI_FILE_BYTES_MAX);
             return Err(format!(

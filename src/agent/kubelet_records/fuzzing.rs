@@ -1,7 +1,7 @@
 //! The door through which `fuzz/` reaches what the agent makes of a checkpoint: nothing else uses it.
-use super::plan::{self, Checkpoint, KubeletRecords, Prepared};
+use super::plan::{self, Checkpoint, KubeletRecords};
 use crate::{
-    agent::values::PodList,
+    agent::values::{PodList, Prepared},
     model::{resource_name::ResourcePrefixes, slot_table::Use},
 };
 use petiole_kubelet_api::checkpoint::Data;

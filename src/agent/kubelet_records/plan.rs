@@ -2,7 +2,7 @@
 use crate::{
     agent::{
         pod_resources::by_plugin,
-        values::{IdsByPlugin, IdsByResource, PodList},
+        values::{IdsByPlugin, IdsByResource, PodList, Prepared},
     },
     model::{
         container_edits::SLOT_VARIABLE,
@@ -56,14 +56,6 @@ pub(crate) struct KubeletRecords {
     pub(crate) list: PodList,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) claims: Prepared,
-}
-
-/// The ResourceClaims that the kubelet had prepared on this node. It says when one is not needed any more, so this is never doubted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Prepared {
-    pub(crate) uids: BTreeSet<String>,
-    /// What their containers were given, as far as it is on disk.
-    pub(crate) uses: Vec<Use>,
 }
 
 /// Both records, and whether they can be trusted.

@@ -11,9 +11,8 @@ use crate::{
     agent::{
         connections::{self, ConnectionDigest, Connections},
         device_state::{DeviceState, device_state, why_gone},
-        kubelet_records::Look,
         node_only::plan::Offer,
-        slots::{ClaimRequest, Refusal, Request, Requests, Wanted, plan::is_listed},
+        slots::{ClaimRequest, Refusal, Request, Requests, Wanted},
     },
     api::reason::Reason,
     model::{
@@ -303,24 +302,6 @@ impl Allocator {
                 Err(e) => return Err(Denied::claim(&e.into())),
             }
         }
-    }
-
-    /// The slots of this node that no container holds, by a look at the kubelet's records just now.
-    async fn gone(&self) -> BTreeSet<SlotId> {
-        let begun = self.inputs.clock.uptime();
-        let held = self.inputs.table.borrow().held();
-        let records = self.inputs.records.look(&held, &mut None).await;
-        let Some(records) = records.ok().and_then(Look::trusted) else {
-            return BTreeSet::new();
-        };
-        let Some(listed) = records.held() else {
-            return BTreeSet::new();
-        };
-        let held = self.inputs.table.borrow().held().into_iter();
-        let is_gone = |held: &Held| {
-            held.answered <= begun && !is_listed(held, &listed) && !records.is_prepared(held)
-        };
-        held.filter(is_gone).map(|held| held.slot).collect()
     }
 
     /// The devices of these Instances, once each was seen in this life of the agent.

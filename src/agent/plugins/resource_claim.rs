@@ -5,13 +5,10 @@ use super::{
     denied::Denied,
 };
 use crate::{
-    agent::{
-        claims::plan::DeviceRequest,
-        slots::{ClaimRequest, Request, Wanted},
-    },
+    agent::slots::{ClaimRequest, Request, Wanted},
     model::{
         container_edits::{ContainerEdits, SLOT_VARIABLE},
-        instance_name::InstanceName,
+        instance_name::{InstanceKey, InstanceName},
         slot::{SlotId, SlotOwner},
         slot_table::{ClaimError, SlotChange},
     },
@@ -28,6 +25,14 @@ use tracing::{info, warn};
 /// The time for which a call waits for devices and for slots whose last holder is just ending, on this node or on another. The
 /// kubelet gives a call 45 s, and calls again.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The devices of one request of a claim: a container that has the request gets all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) struct DeviceRequest {
+    pub(in crate::agent) devices: Vec<InstanceKey>,
+    /// True if the container only looks at them: it takes no slots.
+    pub(in crate::agent) is_admin: bool,
+}
 
 impl Allocator {
     pub(in crate::agent) fn instances(&self) -> Arc<Instances> {

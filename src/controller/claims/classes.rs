@@ -1,6 +1,9 @@
 //! Keeps a DeviceClass for each Configuration whose devices the scheduler gives out.
-use super::plan::Class;
-use crate::{backoff::Backoff, cluster::is_not_found, controller::shared::NAME};
+use crate::{
+    backoff::Backoff,
+    cluster::is_not_found,
+    controller::{offered::Class, shared::NAME},
+};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},

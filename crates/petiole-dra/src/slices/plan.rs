@@ -89,27 +89,16 @@ fn plan_pool(
     let gone = current.split_off(&parts.len());
     writes.extend(gone.into_values().cloned().map(Write::Delete));
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
-    let is_shared = source.owner.is_none();
-    let spec = |generation, devices| ResourceSliceSpec {
-        driver: source.driver.clone(),
+    let spec = |devices| ResourceSliceSpec {
         pool: ResourcePool {
             name: pool.name.clone(),
             generation,
             resource_slice_count: count,
         },
-        node_name: source.node_name(),
-        node_selector: match &pool.reach {
-            Reach::Nodes(nodes) if is_shared => Some(nodes.clone()),
-            Reach::Nodes(_) | Reach::AllNodes | Reach::OfEachDevice => None,
-        },
-        all_nodes: (is_shared && pool.reach == Reach::AllNodes).then_some(true),
-        per_device_node_selection: (is_shared && pool.reach == Reach::OfEachDevice).then_some(true),
         devices,
+        ..source.reached_by(&pool.reach)
     };
-    let specs: Vec<_> = parts
-        .into_iter()
-        .map(|part| spec(generation, part))
-        .collect();
+    let specs: Vec<_> = parts.into_iter().map(spec).collect();
     let is_same = |(n, spec): (usize, &ResourceSliceSpec)| {
         let slice = current.get(&n);
         slice.is_some_and(|slice| stored.is_same(slice, spec, is_same_spec))
@@ -239,6 +228,22 @@ fn is_same_taint(a: &Taint, b: &Taint) -> bool {
 impl Source {
     fn node_name(&self) -> Option<String> {
         self.owner.as_ref().map(|node| node.name.clone())
+    }
+
+    /// Returns the content of a slice without its devices: whose they are, and the nodes that reach them.
+    fn reached_by(&self, reach: &Reach) -> ResourceSliceSpec {
+        let is = |other: &Reach| (self.owner.is_none() && reach == other).then_some(true);
+        ResourceSliceSpec {
+            driver: self.driver.clone(),
+            node_name: self.node_name(),
+            node_selector: match reach {
+                Reach::Nodes(nodes) if self.owner.is_none() => Some(nodes.clone()),
+                Reach::Nodes(_) | Reach::AllNodes | Reach::OfEachDevice => None,
+            },
+            all_nodes: is(&Reach::AllNodes),
+            per_device_node_selection: is(&Reach::OfEachDevice),
+            ..ResourceSliceSpec::default()
+        }
     }
 
     /// Returns the name of a slice. It begins with the index, because the scheduler reads the slices of a pool in the order of their

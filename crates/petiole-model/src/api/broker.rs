@@ -6,7 +6,6 @@ mod claim;
 mod placement;
 mod spec;
 
-pub use claim::{by_claim, claim_template};
 pub use placement::{NODES_MAX, named_nodes};
 pub use spec::SpecError;
 
@@ -17,6 +16,7 @@ use crate::{
         names,
     },
     model::{
+        dra,
         instance_name::InstanceKey,
         names::{digest_32, shortened},
         resource_name::{ResourceName, ResourcePrefix},
@@ -33,6 +33,8 @@ const POD_SPEC: &str = "brokerPodSpec";
 const PLACEHOLDER_TEXT: &str = "\"{{PLACEHOLDER}}\", which stands for the device";
 /// Names that become host names, and label values: DNS labels.
 const NAME_LIMIT: usize = 63;
+/// The longest name of a template of claims, in bytes, which is Kubernetes' own. Beyond it: it is cut, and ends with a digest.
+const TEMPLATE_NAME_LIMIT: usize = 253;
 
 /// The workload that a user wants to run for each Instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -192,6 +194,34 @@ pub fn job(
         },
         "spec": spec,
     }))
+}
+
+/// Returns the template of the claims of an Instance's brokers: each Pod gets a claim of its own. The Instance owns it.
+pub fn claim_template(subject: Subject<'_>) -> Value {
+    let of = subject
+        .instance
+        .spec
+        .configuration_key(&subject.key.namespace);
+    let metadata = json!({
+        "name": template_name(subject),
+        "namespace": subject.key.namespace,
+        "labels": labels(subject),
+        "ownerReferences": owners(subject),
+    });
+    claim::template(
+        &dra::class_name(&of),
+        &dra::device_name(&subject.key.name),
+        &metadata,
+    )
+}
+
+/// Replaces the Instance's resource in the containers of a PodSpec by a claim.
+pub fn by_claim(subject: Subject<'_>, pod_spec: &mut Value) {
+    claim::instead_of(&subject.resource(), pod_spec, &template_name(subject));
+}
+
+fn template_name(subject: Subject<'_>) -> String {
+    shortened(&format!("{}-broker", subject.key.name), TEMPLATE_NAME_LIMIT)
 }
 
 impl Subject<'_> {

@@ -1,13 +1,12 @@
 //! Names what Dynamic Resource Allocation (KEP 4381) knows of Petiole: the driver, and the pool, the class and the devices of a
 //! Configuration. Pure.
 use super::{instance_name::InstanceName, names::shortened, typed_names::ConfigurationKey};
-use std::collections::BTreeSet;
 
 /// The name of the driver, in claims, slices and classes.
 pub const DRIVER: &str = "akri.sh";
 /// The kind of the CDI devices that containers get by claims.
 pub const CDI_KIND: &str = "akri.sh/claim";
-/// The longest name of a device, in bytes, which is Kubernetes' own. A longer name of an Instance is cut, and ends with a digest.
+/// The longest name of a device, in bytes, which is Kubernetes' own. Beyond it: the name of its Instance is cut, and ends with a digest.
 const DEVICE_NAME_MAX: usize = 63;
 
 /// Returns the name of the pool that has the devices of a Configuration.
@@ -35,9 +34,6 @@ pub fn device_name(instance: &InstanceName) -> String {
 pub fn cdi_file_name(claim_uid: &str) -> String {
     format!("akri.sh-claim-{claim_uid}.json")
 }
-
-/// The ResourceClaims that are prepared on a node, by UID.
-pub type PreparedClaims = BTreeSet<String>;
 
 #[cfg(test)]
 mod tests {

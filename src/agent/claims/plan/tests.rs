@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     api::instance::{Instance, InstanceSpec},
-    model::device::{DeviceNode, Mount},
+    model::container_edits::SLOT_VARIABLE,
 };
 use petiole_dra::{claim::ClaimKey, resource::AllocatedDevice};
 use std::sync::Arc;
@@ -90,40 +90,4 @@ fn a_device_without_an_instance_is_named() {
         refused.starts_with("device cam-3 of pool lab/cam has no Instance"),
         "{refused}"
     );
-}
-
-#[test]
-fn what_a_container_was_given_is_read_from_what_gives_it() {
-    let mut with_all = edits("cam-1-0,cam-2-3");
-    with_all.mounts = vec![Mount {
-        container_path: "/data".to_owned(),
-        host_path: "/mnt".to_owned(),
-        read_only: true,
-    }];
-    with_all.device_nodes = vec![DeviceNode {
-        container_path: "/dev/cam".to_owned(),
-        host_path: "/dev/video0".to_owned(),
-        permissions: "rw".to_owned(),
-        links: vec![],
-    }];
-    let text = cdi_text(
-        "u-1",
-        &[with_all, edits("cam-1-1"), ContainerEdits::default()],
-    );
-    let used = use_of("u-1", &text);
-    let ids: Vec<String> = used.ids.iter().map(ToString::to_string).collect();
-    assert_eq!(ids, ["cam-1-0", "cam-1-1", "cam-2-3"]);
-    assert_eq!(used.claim.as_deref(), Some("u-1"));
-    let file: Value = serde_json::from_str(&text).unwrap();
-    let first = &file["devices"][0];
-    assert_eq!(first["name"], "u-1-0");
-    assert_eq!(
-        first["containerEdits"],
-        json!({
-            "env": ["AKRI_SLOT=cam-1-0,cam-2-3", "AKRI_CLAIM=u-1"],
-            "deviceNodes": [{"path": "/dev/cam", "hostPath": "/dev/video0", "permissions": "rw"}],
-            "mounts": [{"hostPath": "/mnt", "containerPath": "/data", "options": ["rbind", "ro"]}],
-        })
-    );
-    assert_eq!(use_of("u-1", "no JSON").ids.len(), 0);
 }

@@ -1,10 +1,14 @@
 //! Decides which Jobs are created and deleted. Pure.
 use super::{
     super::report::{Found, Report},
-    Action, Planner, Target,
+    Action, Broker, Planner, Target,
 };
 use crate::{
-    api::{broker, instance::InstanceStatus, reason::Reason},
+    api::{
+        broker::{self, SpecError},
+        instance::InstanceStatus,
+        reason::Reason,
+    },
     controller::world::BrokerJob,
     model::{names::ObjectKey, slot::holders, typed_names::NodeName},
 };
@@ -71,21 +75,9 @@ impl<'a> Planner<'a> {
         if was_created || is_taken || !is_fit || !self.check_start(&key, &digest) {
             return;
         }
-        let selector = &target.configuration.spec.node_selector;
-        match broker::job(target.subject, generation, spec, selector) {
-            Ok(mut job) => {
-                let claim = target.claim();
-                if claim.is_some() {
-                    broker::by_claim(target.subject, &mut job["spec"]["template"]["spec"]);
-                }
-                self.plan.actions.push(Action::CreateJob {
-                    broker: target.broker(key, &digest),
-                    owner: target.uid.to_owned(),
-                    job,
-                    claim,
-                    generation,
-                });
-            }
+        let broker = target.broker(key, &digest);
+        match started(target, broker, generation, spec) {
+            Ok(action) => self.plan.actions.push(action),
             Err(e) => self.add_broken(target, &digest, e),
         }
     }
@@ -192,4 +184,26 @@ fn earlier<'a>(
         jobs.remove(key);
     }
     jobs
+}
+
+/// Returns the action that starts a Job.
+fn started(
+    target: Target<'_>,
+    broker: Broker,
+    generation: i64,
+    spec: &Value,
+) -> Result<Action, SpecError> {
+    let selector = &target.configuration.spec.node_selector;
+    let mut job = broker::job(target.subject, generation, spec, selector)?;
+    let claim = target.claim();
+    if claim.is_some() {
+        broker::by_claim(target.subject, &mut job["spec"]["template"]["spec"]);
+    }
+    Ok(Action::CreateJob {
+        broker,
+        owner: target.uid.to_owned(),
+        job,
+        claim,
+        generation,
+    })
 }

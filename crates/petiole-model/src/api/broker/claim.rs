@@ -1,46 +1,27 @@
 //! Gives brokers their device by a ResourceClaim: where the spec names the placeholder's resource, the container gets a claim. Pure.
-use super::{Subject, labels, owners};
-use crate::model::{dra, names::shortened, typed_names::ConfigurationKey};
+use crate::model::dra;
 use serde_json::{Value, json};
 
 /// The name of the claim in a Pod.
 const CLAIM: &str = "akri-device";
-/// Kubernetes' own limit of names.
-const NAME_LIMIT: usize = 253;
 
-/// Returns the template of the claims of an Instance's brokers: each Pod gets a claim of its own. The Instance owns it.
-pub fn claim_template(subject: Subject<'_>) -> Value {
-    let instance = subject.instance;
-    let of: ConfigurationKey = instance.spec.configuration_key(&subject.key.namespace);
-    let (driver, name) = (dra::DRIVER, dra::device_name(&subject.key.name));
-    let expression = format!("device.attributes[\"{driver}\"].instance == \"{name}\"");
-    let request = json!({
-        "name": CLAIM,
-        "exactly": {
-            "deviceClassName": dra::class_name(&of),
-            "selectors": [{"cel": {"expression": expression}}],
-        },
-    });
+/// Returns the template of claims for one device of a class.
+pub(super) fn template(class: &str, device: &str, metadata: &Value) -> Value {
+    let driver = dra::DRIVER;
+    let expression = format!("device.attributes[\"{driver}\"].instance == \"{device}\"");
+    let selectors = json!([{"cel": {"expression": expression}}]);
+    let exactly = json!({"deviceClassName": class, "selectors": selectors});
+    let requests = json!([{"name": CLAIM, "exactly": exactly}]);
     json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {
-            "name": template_name(subject),
-            "namespace": subject.key.namespace,
-            "labels": labels(subject),
-            "ownerReferences": owners(subject),
-        },
-        "spec": {"spec": {"devices": {"requests": [request]}}},
+        "metadata": metadata,
+        "spec": {"spec": {"devices": {"requests": requests}}},
     })
 }
 
-fn template_name(subject: Subject<'_>) -> String {
-    shortened(&format!("{}-broker", subject.key.name), NAME_LIMIT)
-}
-
-/// Replaces the Instance's resource in the containers of a PodSpec by a claim.
-pub fn by_claim(subject: Subject<'_>, pod_spec: &mut Value) {
-    let resource = subject.resource();
+/// Replaces a resource in the containers of a PodSpec by a claim that is made of `template`.
+pub(super) fn instead_of(resource: &str, pod_spec: &mut Value, template: &str) {
     let mut is_found = false;
     for kind in ["initContainers", "containers"] {
         let containers = pod_spec.get_mut(kind).and_then(Value::as_array_mut);
@@ -50,7 +31,7 @@ pub fn by_claim(subject: Subject<'_>, pod_spec: &mut Value) {
             };
             let removed = ["limits", "requests"].map(|bound| {
                 let quantities = resources.get_mut(bound).and_then(Value::as_object_mut);
-                quantities.is_some_and(|all| all.remove(resource.as_str()).is_some())
+                quantities.is_some_and(|all| all.remove(resource).is_some())
             });
             if removed.contains(&true) {
                 is_found = true;
@@ -59,7 +40,6 @@ pub fn by_claim(subject: Subject<'_>, pod_spec: &mut Value) {
         }
     }
     if is_found {
-        let template = template_name(subject);
         let claim = json!({"name": CLAIM, "resourceClaimTemplateName": template});
         push(pod_spec, "resourceClaims", claim);
     }
@@ -72,5 +52,49 @@ fn push(object: &mut Value, field: &str, value: Value) {
     }
     if let Some(list) = object[field].as_array_mut() {
         list.push(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_that_asks_for_the_resource_asks_by_a_claim() {
+        let own = json!({"name": "b", "resources": {"claims": [{"name": "own"}], "limits": {"memory": "1Mi"}}});
+        let of_user = json!({"name": "own", "resourceClaimName": "theirs"});
+        let mut spec = json!({
+            "initContainers": [{"name": "i"}],
+            "containers": [
+                {"name": "a", "resources": {"limits": {"akri.sh/cam-1": 1, "cpu": "1"}, "requests": {"akri.sh/cam-1": 1}}},
+                own.clone(),
+            ],
+            "resourceClaims": [of_user.clone()],
+        });
+        instead_of("akri.sh/cam-1", &mut spec, "cam-1-broker");
+        assert_eq!(spec["initContainers"], json!([{"name": "i"}]));
+        assert_eq!(
+            spec["containers"][0]["resources"],
+            json!({"limits": {"cpu": "1"}, "requests": {}, "claims": [{"name": "akri-device"}]})
+        );
+        assert_eq!(spec["containers"][1], own);
+        let ours = json!({"name": "akri-device", "resourceClaimTemplateName": "cam-1-broker"});
+        assert_eq!(spec["resourceClaims"], json!([of_user, ours]));
+        let without = json!({"containers": [{"name": "a"}]});
+        let mut same = without.clone();
+        instead_of("akri.sh/cam-1", &mut same, "cam-1-broker");
+        assert_eq!(same, without);
+    }
+
+    #[test]
+    fn a_template_selects_one_device_of_the_class() {
+        let template = template("akri.ns.cam", "cam-1", &json!({"name": "cam-1-broker"}));
+        let exactly = &template["spec"]["spec"]["devices"]["requests"][0]["exactly"];
+        assert_eq!(exactly["deviceClassName"], "akri.ns.cam");
+        let expression = &exactly["selectors"][0]["cel"]["expression"];
+        assert_eq!(
+            expression,
+            "device.attributes[\"akri.sh\"].instance == \"cam-1\""
+        );
     }
 }

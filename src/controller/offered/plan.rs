@@ -41,12 +41,14 @@ use std::{
 
 /// The most properties of a device that become attributes. Beyond it: those that come first by name.
 const PROPERTIES_MAX: usize = 24;
-/// The longest name of an attribute, and the longest text of one, in bytes: Kubernetes' own limits. Beyond it: the property is no
-/// attribute. Containers get it all the same.
+/// The longest name of a property that becomes an attribute, in bytes, which is Kubernetes' own. Beyond it: it is no attribute, and
+/// containers get it all the same.
 const ATTRIBUTE_NAME_MAX: usize = 32;
+/// The longest value of a property that becomes an attribute, in bytes, which is Kubernetes' own. Beyond it: it is no attribute, and
+/// containers get it all the same.
 const ATTRIBUTE_TEXT_MAX: usize = 64;
-/// The most nodes that a device is offered to. A slice has 64 devices, and an object 1.5 MiB. Beyond it: the nodes that come first by
-/// name.
+/// The most nodes to which a device is offered: a slice has 64 devices, and an object 1.5 MiB. Beyond it: those that come first by
+/// name have it.
 const NODES_MAX: usize = 200;
 /// The label by which a device names its nodes.
 const HOSTNAME: &str = "kubernetes.io/hostname";

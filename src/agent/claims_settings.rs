@@ -1,0 +1,74 @@
+//! What an agent needs to prepare ResourceClaims, and which ones are prepared.
+use super::values::Prepared;
+use crate::{
+    files,
+    model::{claim_file, dra, limits, slot_table::Use},
+};
+use kube::Client;
+use petiole_dra::book::Book;
+use std::{
+    collections::BTreeSet,
+    fmt, io,
+    path::{Path, PathBuf},
+};
+use tokio::task::spawn_blocking;
+
+/// What is needed to prepare ResourceClaims.
+#[derive(Clone)]
+pub struct Claims {
+    pub(super) client: Client,
+    pub(super) settings: petiole_dra::Settings,
+    pub(super) book: Book,
+    /// The folder of the CDI files.
+    pub(super) folder: PathBuf,
+}
+
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claims")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Claims {
+    /// Opens the record of prepared claims below the root folder of the kubelet. CDI files go into `folder`. The error names the path.
+    pub fn open(
+        client: Client,
+        kubelet_root: PathBuf,
+        pod_uid: Option<String>,
+        folder: PathBuf,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            book: Book::of(&kubelet_root, dra::DRIVER)?,
+            settings: petiole_dra::Settings {
+                driver: dra::DRIVER.to_owned(),
+                kubelet_root,
+                pod_uid,
+            },
+            client,
+            folder,
+        })
+    }
+
+    /// Returns the claims that are prepared, and what their containers were given.
+    pub(super) async fn prepared(&self) -> anyhow::Result<Prepared> {
+        let (book, folder) = (self.book.clone(), self.folder.clone());
+        let read = spawn_blocking(move || {
+            let uids = book.entries()?.into_iter().map(|entry| entry.claim.uid);
+            let uids: BTreeSet<String> = uids.collect();
+            let uses = uids.iter().filter_map(|uid| given(&folder, uid));
+            let uses = uses.collect();
+            io::Result::Ok(Prepared { uids, uses })
+        });
+        Ok(read.await??)
+    }
+}
+
+/// Returns the slots that the containers of a claim were given; `None` if nothing says it, as after a start of the machine: the
+/// kubelet has the claim prepared again before it starts a container.
+fn given(folder: &Path, uid: &str) -> Option<Use> {
+    let path = folder.join(dra::cdi_file_name(uid));
+    let text = files::read_text(&path, limits::CDI_FILE_BYTES_MAX as u64).ok()?;
+    Some(claim_file::use_of(uid, &text))
+}

@@ -1,0 +1,37 @@
+//! Makes the ResourceClaimTemplate by which a broker has its device, before the broker.
+use super::action::Action;
+use crate::controller::shared::{NAME, Shared};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+};
+
+/// Makes the template that a new broker needs.
+pub(super) async fn offer(shared: &Shared, action: &Action) -> kube::Result<()> {
+    let (Action::CreatePod {
+        broker,
+        claim: Some(claim),
+        ..
+    }
+    | Action::CreateJob {
+        broker,
+        claim: Some(claim),
+        ..
+    }) = action
+    else {
+        return Ok(());
+    };
+    let kind = ApiResource {
+        group: "resource.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "resource.k8s.io/v1".to_owned(),
+        kind: "ResourceClaimTemplate".to_owned(),
+        plural: "resourceclaimtemplates".to_owned(),
+    };
+    let client = shared.client.clone();
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &broker.key.namespace, &kind);
+    let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    let ours = PatchParams::apply(NAME).force();
+    api.patch(name, &ours, &Patch::Apply(claim)).await?;
+    Ok(())
+}
