@@ -54,9 +54,9 @@ has() {
   command -v "$1" >/dev/null 2>&1
 }
 
-# The last line that a failed command has written.
+# The last line that a failed command has written; of curl, the line that has its error: advice follows one about certificates.
 said() {
-  sed '/^ *$/d; s/[.]$//' "$work/said" | tail -n 1
+  sed '/^ *$/d; s/[.]$//' "$work/said" | awk '{ last = $0 } /^curl: [(]/ { error = $0 } END { print error ? error : last }'
 }
 
 # ---- the release ----
@@ -133,7 +133,7 @@ architecture_of_machine() {
 
 # Whether packages of this architecture can be installed: a 32-bit system can have a 64-bit kernel.
 takes_packages() {
-  has dpkg && [ "$(dpkg --print-architecture)" = "$architecture" ]
+  has dpkg && [ "$(dpkg --print-architecture 2>/dev/null)" = "$architecture" ]
 }
 
 is_package_installed() {

@@ -446,7 +446,7 @@ block_ends() {
   esac
 }
 X
-  commands_of docs/kubelet.md kubelet_go block_ends >>"$SUITE/document.sh"
+  commands_of crates/petiole-kubelet/README.md kubelet_go block_ends >>"$SUITE/document.sh"
   local said
   said=$(cluster on edge bash "$SUITE/document.sh" 2>&1) || fail "$said"
   for line in '^example.com/thing *DevicePlugin *Connected *2 *0 *0' '^box *example.com/thing *2 *2' \

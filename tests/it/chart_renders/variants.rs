@@ -5,6 +5,7 @@ pub(super) const VARIANTS: &[(&str, &[&str])] = &[
     ("default", &[]),
     ("watch-namespaces", &["watchNamespaces={cameras,printers}"]),
     ("k0s", &["kubelet.distribution=k0s"]),
+    ("claims", &["dra.enabled=true"]),
     (
         "pod-monitor-wait-for-tidy",
         &[
@@ -101,6 +102,7 @@ pub(super) const VARIANTS: &[(&str, &[&str])] = &[
 /// Values that are unknown or wrong, with what the error says.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("controler.replicas=1", "controler"),
+    ("dra.enable=true", "enable"),
     ("agent.extraEnvs=1", "extraEnvs"),
     ("agent.http.hots=x", "hots"),
     ("agent.http.metrics.hots=x", "hots"),
