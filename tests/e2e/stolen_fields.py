@@ -335,7 +335,7 @@ def targets(uid):
     """What is tried: as whom, a name for it, verb, path, and more."""
     def patches(who, what, path, status=True, health="leaf-2"):
         given = {"status.nodes[].name": health, "spec.resourceName": "akri.sh/foreign", "spec.containerDevices.mode": "0666",
-                 "spec.containerDevices.path": "/dev/foreign", "spec.whenGone": "Evict"}
+                 "spec.containerDevices.path": "/dev/foreign", "spec.whenGone": "Evict", "spec.allocation": "DRA"}
         yield {"as": who, "what": what, "verb": "patch", "path": path, "with": given}
         if status:
             yield {"as": who, "what": what + " status", "verb": "patch", "path": path + "/status", "with": given}

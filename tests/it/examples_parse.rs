@@ -19,7 +19,9 @@ fn every_example_is_taken_by_its_handler() {
         for configuration in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
             if configuration["kind"] == "Configuration" {
                 handlers_seen.insert(check(&name, &configuration));
-                let is_asked_for = ["{{PLACEHOLDER}}", &format!("akri.sh/{name}: 1")];
+                let by_claim = format!("deviceClassName: akri.default.{name}");
+                let by_resource = format!("akri.sh/{name}: 1");
+                let is_asked_for = ["{{PLACEHOLDER}}", &by_resource, &by_claim];
                 let mut is_asked_for = is_asked_for.iter();
                 assert!(is_asked_for.any(|name| text.contains(*name)), "{name}");
             }
