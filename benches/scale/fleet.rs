@@ -133,6 +133,7 @@ fn settings(
         max_configurations: 1000,
         max_instances: 1000,
         containers: petiole::model::container_devices::ContainerRules::default(),
+        claims: None,
         render_brokers: None,
         http_address: None,
         metrics_address: None,

@@ -102,7 +102,7 @@ pub(super) async fn run(
         let wanted = resource::wanted(&current, &before.accepted);
         foreign.add_own_names(&current);
         let contents = (properties.as_mut()).map(|p| p.contents.borrow_and_update().clone());
-        let (needed, mut now) = decide(
+        let (needed, now) = decide(
             contents.as_deref(),
             World {
                 configurations: &current,
@@ -123,9 +123,7 @@ pub(super) async fn run(
             },
         );
         (properties.iter()).for_each(|p| publish::if_changed(&p.wanted, needed.clone()));
-        now.keep_by_claims(&before, settings.max_configurations);
-        publish::if_changed(&sessions, selected(&now.accepted));
-        publish::if_changed(&validated, Arc::new(now));
+        publish(&validated, &sessions, now, settings.max_configurations);
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
@@ -139,6 +137,18 @@ pub(super) async fn run(
         }
         foreign.ask_soon();
     }
+}
+
+fn publish(
+    validated: &watch::Sender<Arc<ValidatedConfigurations>>,
+    sessions: &watch::Sender<BTreeMap<ConfigurationKey, SessionSpec>>,
+    mut now: ValidatedConfigurations,
+    most: usize,
+) {
+    let before = validated.borrow().clone();
+    now.keep_by_claims(&before, most);
+    publish::if_changed(sessions, selected(&now.accepted));
+    publish::if_changed(validated, Arc::new(now));
 }
 
 /// Returns the Secrets and ConfigMaps to watch, and the validation with these contents of them.

@@ -144,9 +144,13 @@ pub(crate) fn deleted<'a>(
 
 /// Carries out an action.
 pub(super) async fn perform(shared: &Shared, action: &Action) -> Performed {
-    if let Err(error) = claim::offer(shared, action).await {
-        return performed(Err(error));
+    match claim::offer(shared, action).await {
+        Ok(()) => act(shared, action).await,
+        Err(error) => performed(Err(error)),
     }
+}
+
+async fn act(shared: &Shared, action: &Action) -> Performed {
     match action {
         Action::CreatePod { broker, pod, .. } => {
             let api = pods(shared, &broker.key.namespace);

@@ -48,7 +48,10 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
             }
         }
     };
-    shutdown.run_until_cancelled(keep).await.unwrap_or(Ok(()))
+    shutdown
+        .run_until_cancelled(Box::pin(keep))
+        .await
+        .unwrap_or(Ok(()))
 }
 
 /// Says which pools the API server did not take as they are.

@@ -90,9 +90,7 @@ pub(super) async fn run(
             turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
         }
         if counts.due_at().is_some_and(|at| at <= Instant::now()) {
-            let world = leads.then(|| turns.world());
-            counts.count(world);
-            offer(shared, world);
+            count(shared, &mut counts, leads.then(|| turns.world()));
         }
     }
     // What was sent is answered, and nothing else is begun.
@@ -173,6 +171,12 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
         Request::Status(action) => Answer::Written(status::act(shared, action).await),
         Request::Eviction(action) => Answer::Written(evictions::act(shared, action).await),
     }
+}
+
+/// Visits every object, for the metrics and for the scheduler.
+fn count(shared: &Shared, counts: &mut Counts, world: Option<&World>) {
+    counts.count(world);
+    offer(shared, world);
 }
 
 /// Says what the scheduler is to be offered of the devices of this world.

@@ -128,13 +128,8 @@ impl Allocator {
             Some(_) => expected,
             None => {
                 let (reply, answer) = oneshot::channel();
-                let wanted = Wanted::Listed {
-                    resource: resource.clone(),
-                    containers,
-                    gone,
-                };
                 let request = ClaimRequest {
-                    wanted,
+                    wanted: Wanted::listed(resource, containers, gone),
                     connections: digests,
                     reply,
                 };

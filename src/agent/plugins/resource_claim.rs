@@ -138,7 +138,7 @@ impl Allocator {
                 from: Some(held.owner),
                 to: None,
             }),
-            _ => None,
+            SlotOwner::Node(_) | SlotOwner::Configuration { .. } | SlotOwner::Claim { .. } => None,
         });
         let changes: Vec<SlotChange> = changes.collect();
         if changes.is_empty() {
