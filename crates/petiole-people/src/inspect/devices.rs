@@ -1,5 +1,6 @@
 //! Describes each device of a cluster: where it is, who uses it, and how it is. Pure.
 use super::{
+    claims::gives_out,
     pods::{is_ready, label, phase},
     slots::{self, UsedSlot},
     snapshot::Snapshot,
@@ -120,6 +121,11 @@ fn device(
         false => Some(health.clone()),
     };
     let configuration = snapshot.configuration_of(key, instance);
+    let given_out = configuration.as_ref().filter(|(_, its)| gives_out(its));
+    let resource = match given_out {
+        Some((of, its)) => snapshot.configuration_resource(of, its),
+        None => snapshot.instance_resource(key),
+    };
     let wish = configuration.and_then(|(_, its)| its.spec.container_devices.as_ref());
     let message = cause.map(|condition| cut(condition.message.clone(), MESSAGE_MAX));
     Device {
@@ -129,7 +135,7 @@ fn device(
         address: address(&instance.spec.broker_properties),
         container_path: wish.and_then(|wish| wish.path.clone()),
         configuration: instance.spec.configuration_name.clone().into(),
-        resource: snapshot.instance_resource(key).into(),
+        resource: resource.into(),
         nodes: nodes(instance),
         health,
         capacity: instance.spec.capacity,

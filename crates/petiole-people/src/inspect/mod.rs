@@ -2,6 +2,8 @@
 //! nothing.
 //!
 //! `snapshot` has the objects of one moment, and `read` gets them. What is said about them is decided without effects.
+mod claimed;
+pub mod claims;
 pub mod devices;
 pub mod doctor;
 pub(crate) mod events;

@@ -19,6 +19,12 @@ pub(crate) fn extended_requests(pod: &Pod) -> BTreeMap<ResourceName, u64> {
     )
 }
 
+/// Returns whether a Pod asks for an extended resource, or for a device by a claim.
+pub(crate) fn asks_for_devices(pod: &Pod) -> bool {
+    let mut claims = pod.spec.iter().flat_map(|spec| &spec.resource_claims);
+    claims.any(|claims| !claims.is_empty()) || !extended_requests(pod).is_empty()
+}
+
 fn asking(container: &Container) -> Asking<'_> {
     Asking {
         limits: container.resources.as_ref().and_then(|r| r.limits.as_ref()),

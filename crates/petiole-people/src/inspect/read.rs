@@ -1,6 +1,7 @@
 //! Reads the objects of a cluster. What the caller may not read is noted, and the rest is used.
 use super::{
-    pods::{extended_requests, label},
+    claims::ResourceClaim,
+    pods::{asks_for_devices, label},
     snapshot::{COMPONENT, Snapshot},
 };
 use anyhow::bail;
@@ -8,7 +9,10 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Event, Node, Pod},
 };
-use kube::{Api, Client, Resource, api::ListParams};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, GroupVersionKind, ListParams},
+};
 use petiole_cluster::{instance_key, key_of, watch::Read};
 use petiole_model::{
     api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices, reason::Reason},
@@ -42,6 +46,7 @@ pub async fn everything(client: &Client, namespace: &str) -> anyhow::Result<Snap
     let what =
         "so not all Pods that hold a slot are known, and whether Petiole's own Pods run is not";
     pods(client, Some(namespace), what, &mut snapshot).await;
+    claims(client, Some(namespace), &mut snapshot).await;
     Box::pin(surroundings(client, namespace, &mut snapshot)).await;
     Ok(snapshot)
 }
@@ -111,6 +116,7 @@ pub async fn devices(client: &Client, namespace: Option<&str>) -> anyhow::Result
     let mut snapshot = objects(client, namespace).await?;
     let what = "so not all Pods that hold a slot are known";
     pods(client, namespace, what, &mut snapshot).await;
+    claims(client, namespace, &mut snapshot).await;
     let mut configurations = snapshot.configurations.values();
     if configurations.any(|configuration| !configuration.spec.instances) {
         let unknown = "so what they have of Configurations without Instances is not known";
@@ -157,6 +163,26 @@ async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot:
         );
         snapshot.unread.push(unread);
     }
+}
+
+/// Adds the claims of all namespaces or, if they cannot be read, those of one. Without a Configuration whose devices the scheduler
+/// gives out there is nothing to know.
+async fn claims(client: &Client, namespace: Option<&str>, snapshot: &mut Snapshot) {
+    if !snapshot.has_claims() {
+        return;
+    }
+    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaim");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "resourceclaims");
+    let all: Api<ResourceClaim> = Api::all_with(client.clone(), &kind);
+    let claims = petiole_cluster::list_all(&all).await;
+    let what = "so not all Pods that hold a slot by a claim are known";
+    let list = format!("list resourceclaims {}", place(None));
+    let mut claims = noted(claims, &list, what, &mut snapshot.unread);
+    if let (None, Some(namespace)) = (&claims, namespace) {
+        let own = Api::namespaced_with(client.clone(), namespace, &kind);
+        claims = petiole_cluster::list_all(&own).await.ok();
+    }
+    snapshot.claims = claims.unwrap_or_default();
 }
 
 /// Returns the words for a namespace, or for all.
@@ -207,9 +233,7 @@ pub async fn pod(client: &Client, key: &ObjectKey) -> Result<Option<Pod>, String
 }
 
 fn is_of_interest(pod: &Pod) -> bool {
-    !extended_requests(pod).is_empty()
-        || label(pod, INSTANCE_LABEL).is_some()
-        || label(pod, COMPONENT).is_some()
+    asks_for_devices(pod) || label(pod, INSTANCE_LABEL).is_some() || label(pod, COMPONENT).is_some()
 }
 
 /// Returns the objects of one of our kinds. Without the kind there is no Petiole.

@@ -60,48 +60,47 @@ pub(crate) fn used(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) 
     let usage = instance.spec.device_usage.iter();
     let used = usage.filter_map(|(slot, usage)| {
         let owner = SlotOwner::from_usage(usage).ok().flatten()?;
-        let resource = match &owner {
-            SlotOwner::Node(_) => Some(snapshot.instance_resource(key)),
-            SlotOwner::Configuration { .. } => snapshot
-                .configuration_of(key, instance)
-                .map(|(its, configuration)| snapshot.configuration_resource(&its, configuration)),
-            SlotOwner::Claim { .. } => None,
+        let by_resource = |resource: &ResourceName, index: Option<u32>| {
+            let pods = having(snapshot, resource, &owner, |id| match index {
+                None => id == slot,
+                Some(index) => id.parse::<ListedId>().is_ok_and(|id| id.index == index),
+            });
+            (pods, !snapshot.hidden.pods)
         };
-        let pods = resource
-            .iter()
-            .flat_map(|resource| having(snapshot, resource, slot, &owner));
+        let known = match &owner {
+            SlotOwner::Node(_) => Some(by_resource(&snapshot.instance_resource(key), None)),
+            SlotOwner::Configuration { .. } => {
+                let its = snapshot.configuration_of(key, instance);
+                let resource = its.map(|(key, of)| snapshot.configuration_resource(&key, of));
+                resource.map(|resource| by_resource(&resource, owner.configuration_index()))
+            }
+            SlotOwner::Claim { uid, .. } => snapshot.pods_with(uid).map(|pods| (pods, true)),
+        };
+        let (pods, has_known_pods) = known.unwrap_or_default();
         Some(UsedSlot {
             slot: slot.clone(),
             node: owner.node().clone(),
-            pods: pods.map(ObjectKey::to_string).collect(),
-            has_known_pods: resource.is_some() && !snapshot.hidden.pods,
+            pods: pods.iter().map(ObjectKey::to_string).collect(),
+            has_known_pods,
         })
     });
     used.collect()
 }
 
 /// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
-fn having<'a>(
-    snapshot: &'a Snapshot,
-    resource: &'a ResourceName,
-    slot: &str,
-    owner: &'a SlotOwner,
-) -> Vec<&'a ObjectKey> {
-    let is_it = |id: &str| match owner {
-        SlotOwner::Node(_) => id == slot,
-        SlotOwner::Configuration { .. } => {
-            let index = id.parse::<ListedId>().ok().map(|id| id.index);
-            index.is_some() && index == owner.configuration_index()
-        }
-        SlotOwner::Claim { .. } => false,
-    };
+fn having(
+    snapshot: &Snapshot,
+    resource: &ResourceName,
+    owner: &SlotOwner,
+    is_it: impl Fn(&str) -> bool,
+) -> Vec<ObjectKey> {
     let mut silent = vec![];
     for key in asking(snapshot, owner.node(), resource) {
         let mut ids = given(&snapshot.pods[key], resource).peekable();
         if ids.peek().is_none() {
-            silent.push(key);
+            silent.push(key.clone());
         } else if ids.any(|(id, _)| is_it(id)) {
-            return vec![key];
+            return vec![key.clone()];
         }
     }
     silent

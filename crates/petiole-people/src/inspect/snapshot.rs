@@ -1,5 +1,8 @@
 //! Holds the objects of a cluster at one moment, and finds the ones that belong together. Pure.
-use super::pods::{environment, is_ready, node_of};
+use super::{
+    claims::{ResourceClaim, gives_out},
+    pods::{environment, is_ready, node_of},
+};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use petiole_model::{
     api::{
@@ -35,8 +38,10 @@ pub struct Snapshot {
     pub nodes: BTreeMap<String, Node>,
     /// The NodeDevices by the name of the node.
     pub node_devices: BTreeMap<String, NodeDevicesSpec>,
-    /// The Pods that ask for an extended resource, the brokers, and Petiole's own.
+    /// The Pods that ask for an extended resource or have claims, the brokers, and Petiole's own.
     pub pods: BTreeMap<ObjectKey, Pod>,
+    /// All claims, where the scheduler gives out the devices of a Configuration.
+    pub claims: Vec<ResourceClaim>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.
@@ -154,7 +159,7 @@ impl Snapshot {
     }
 
     /// Returns every resource that Configurations and Instances offer or are to offer. If several Configurations have one
-    /// name, the resource is that of the one that works.
+    /// name, the resource is that of the one that works. Instances whose slots the scheduler gives out have none of their own.
     pub fn resources(&self) -> BTreeMap<ResourceName, Owner> {
         let has_its_name = |configuration: &&Configuration| {
             let status = configuration.status.as_ref();
@@ -162,7 +167,11 @@ impl Snapshot {
                 status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Ready));
             ready.is_none_or(|ready| ready.reason != Reason::ConfigurationNameTaken)
         };
-        let instances = (self.instances.keys()).map(|key| {
+        let has_own = |(key, instance): &(&InstanceKey, &Instance)| {
+            let configuration = self.configuration_of(key, instance);
+            !configuration.is_some_and(|(_, of)| gives_out(of))
+        };
+        let instances = self.instances.iter().filter(has_own).map(|(key, _)| {
             let resource = self.instance_resource(key);
             (resource, Owner::Instance(key.clone()))
         });

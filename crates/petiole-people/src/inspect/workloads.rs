@@ -1,6 +1,6 @@
 //! Finds the Pods of Deployments and of other workloads, by the owners that Pods name. Pure.
 use super::{
-    pods::{extended_requests, is_finished, is_ready, label, phase},
+    pods::{asks_for_devices, is_finished, is_ready, label, phase},
     snapshot::Snapshot,
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -94,7 +94,7 @@ pub fn named(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> BTreeS
         .collect()
 }
 
-/// Returns the Pods of a workload that ask for an extended resource or are brokers.
+/// Returns the Pods of a workload that ask for devices or are brokers.
 pub fn pods_of<'a>(snapshot: &'a Snapshot, workload: &Workload) -> Vec<(&'a ObjectKey, &'a Pod)> {
     let is_its = |(key, pod): &(&ObjectKey, &Pod)| workloads_of(key, pod).contains(workload);
     snapshot.pods.iter().filter(is_its).collect()
@@ -133,7 +133,7 @@ pub fn deployment_of<'a>(pod: &Pod, owner: &'a OwnerReference) -> Option<&'a str
 
 /// Returns the workloads that a Pod belongs to: its controller, and the Deployment above that.
 fn workloads_of(key: &ObjectKey, pod: &Pod) -> Vec<Workload> {
-    if extended_requests(pod).is_empty() && label(pod, INSTANCE_LABEL).is_none() {
+    if !asks_for_devices(pod) && label(pod, INSTANCE_LABEL).is_none() {
         return vec![];
     }
     let mut owners = pod.metadata.owner_references.iter().flatten();

@@ -48,6 +48,8 @@ pub enum Cause {
     SlotsBeingReleased,
     SlotHeldByLostNode,
     TooManyRequested,
+    /// The scheduler finds no device for a claim.
+    NotAllocated,
     NodeDoesNotSee,
     NodeCordoned,
     NodeTainted,

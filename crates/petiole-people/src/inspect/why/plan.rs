@@ -15,6 +15,7 @@ mod without_instances;
 
 use super::finding::{Cause, Explanation, Finding, first_of, with};
 use crate::inspect::{
+    claims::gives_out,
     devices::device_name,
     node_only,
     pods::{is_ready, label},
@@ -32,6 +33,7 @@ use petiole_model::{
         names::{CONFIGURATION_LABEL, INSTANCE_LABEL},
     },
     model::{
+        dra,
         instance_name::InstanceKey,
         names::{Key, ObjectKey},
         typed_names::ConfigurationKey,
@@ -178,10 +180,15 @@ fn of_instance(
             some => format!(", by {}", listed(some)),
         };
         let verb = if slots.len() == 1 { "is" } else { "are" };
+        let configuration = snapshot.configuration_of(key, instance);
+        let class = configuration.filter(|(_, its)| gives_out(its));
+        let as_what = match &class {
+            Some((of, _)) => format!("a device of class {}", dra::class_name(of)),
+            None => snapshot.instance_resource(key).to_string(),
+        };
         let text = format!(
-            "It is offered by {} as {}, and {} of {} {verb} in use{by}. {}",
+            "It is offered by {} as {as_what}, and {} of {} {verb} in use{by}. {}",
             listed(&seen),
-            snapshot.instance_resource(key),
             slots.len(),
             plural(
                 usize::try_from(instance.spec.capacity).unwrap_or_default(),
@@ -234,6 +241,10 @@ fn of_configuration(
     }
     if findings.is_empty() {
         let how = match offering.is_empty() {
+            true if gives_out(configuration) => format!(
+                "by claims of class {}; the scheduler gives them out",
+                dra::class_name(key)
+            ),
             true => "each has a resource of its own".to_owned(),
             false => node_only::amounts(&offering),
         };

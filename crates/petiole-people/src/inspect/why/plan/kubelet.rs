@@ -1,12 +1,13 @@
 //! Decides why a Pod was refused, and what its containers wait for, from the words of the kubelet. Pure.
 use super::super::finding::{Cause, Finding, sentence};
 use crate::inspect::{
+    events::last_seen,
     pods::{containers, node_of},
     snapshot::Snapshot,
     words::plural,
 };
 use k8s_openapi::{
-    api::core::v1::{ContainerStatus, Pod},
+    api::core::v1::{ContainerStatus, Event, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use petiole_model::model::{
@@ -23,6 +24,8 @@ const START_REFUSED: &str = "PreStartHookError";
 const NOT_STARTED: &str = "device plugin PreStartContainer rpc failed";
 /// The end of the kubelet's words about a device plugin that is gone for a moment.
 const STOPPED: &str = "has been stopped";
+/// The kubelet's reason for a Pod whose claims a DRA driver did not prepare.
+const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 /// How many seconds after a Pod's creation the agent began that replaced the one that the kubelet missed.
 const REPLACED: RangeInclusive<i64> = -10..=60;
 
@@ -89,6 +92,24 @@ fn refusal(snapshot: &Snapshot, pod: &Pod, message: &str) -> (Cause, String) {
             "because no device was healthy on its node then: they were lost, or the agent was being replaced".to_owned(),
         ),
     }
+}
+
+/// Returns what the kubelet says of claims of a Pod that it cannot prepare. It tries again by itself.
+pub(super) fn not_prepared(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
+    let is_it = |event: &&Event| {
+        let about = &event.involved_object;
+        event.reason.as_deref() == Some(NOT_PREPARED)
+            && about.namespace.as_deref() == Some(&key.namespace)
+            && about.name.as_deref() == Some(&key.name)
+    };
+    let last = (snapshot.events.iter().filter(is_it)).max_by_key(|event| last_seen(event))?;
+    let said = last.message.as_deref().unwrap_or_default();
+    let text = format!(
+        "The kubelet cannot prepare its claims, and tries again: {}",
+        sentence(said)
+    );
+    let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
+    Some(Finding::new(Cause::StartRefused, text).then(next))
 }
 
 fn exit(code: i32) -> Option<String> {

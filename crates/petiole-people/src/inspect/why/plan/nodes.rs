@@ -66,7 +66,9 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
         let finding = Finding::new(Cause::NodeTainted, text);
         return Some(finding.then(format!("kubectl taint node {name} {taint}-")));
     }
-    agent_trouble(snapshot, name).or_else(|| resource_trouble(snapshot, name, node, request))
+    let is_told_by_node = !snapshot.is_given_out(request.resource);
+    let trouble = || resource_trouble(snapshot, name, node, request);
+    agent_trouble(snapshot, name).or_else(|| is_told_by_node.then(trouble).flatten())
 }
 
 /// Compares what the node has with what its Pods ask for.

@@ -3,7 +3,7 @@ use super::{
     super::finding::{Cause, Finding, with},
     evictions,
     given::what_it_has,
-    kubelet::{failed, waiting},
+    kubelet::{failed, not_prepared, waiting},
     nodes::Request,
     resource,
     slots::{Taken, amiss, taken},
@@ -78,9 +78,13 @@ pub(super) fn lacks_request(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && asked_of_us(snapshot, pod).is_empty()
 }
 
+/// Returns what a Pod asks of us, by resources or by claims.
 fn asked_of_us(snapshot: &Snapshot, pod: &Pod) -> BTreeMap<ResourceName, u64> {
     let mut asked = extended_requests(pod);
     asked.retain(|resource, _| is_asked_of_us(snapshot, resource));
+    for (resource, amount) in snapshot.claimed(pod) {
+        *asked.entry(resource).or_default() += amount;
+    }
     asked
 }
 
@@ -110,6 +114,9 @@ fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) ->
     {
         return vec![refused.clone()];
     }
+    if let Some(finding) = not_prepared(snapshot, key).filter(|_| waiting.is_some()) {
+        return vec![finding];
+    }
     let its = slots_of(snapshot, key, pod);
     let mut findings: Vec<Finding> = (its.iter())
         .filter_map(|taken| amiss(snapshot, taken, now))
@@ -128,8 +135,9 @@ fn slots_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey, pod: &Pod) -> Vec<Taken
     let may_be_its = |(slot, usage): (&String, &String)| match SlotOwner::from_usage(usage) {
         Ok(Some(owner)) if node_of(pod) == Some(owner.node().as_str()) => {
             let id = match &owner {
-                SlotOwner::Node(_) | SlotOwner::Claim { .. } => slot,
+                SlotOwner::Node(_) => slot,
                 SlotOwner::Configuration { slot, .. } => slot,
+                SlotOwner::Claim { .. } => return true,
             };
             ids.is_empty() || ids.contains(id.as_str())
         }

@@ -16,7 +16,7 @@ use crate::inspect::{
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
     api::{configuration::Configuration, instance::Instance, names},
-    model::{instance_name::InstanceKey, resource_name::ResourceName},
+    model::{dra, instance_name::InstanceKey, resource_name::ResourceName},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,8 +58,25 @@ pub(super) fn explain(snapshot: &Snapshot, request: Request<'_>, now: Timestamp)
     }
 }
 
+/// Returns what is said of the resource of an Instance that has none, because the scheduler gives out its slots.
+fn given_out(snapshot: &Snapshot, resource: &ResourceName) -> Option<Finding> {
+    let mut instances = snapshot.instances.iter();
+    let its = instances.find(|(key, _)| snapshot.instance_resource(key) == *resource)?;
+    let (key, of) = snapshot.configuration_of(its.0, its.1)?;
+    let any = snapshot.configuration_resource(&key, of);
+    let text = format!(
+        "The scheduler gives out the devices of Configuration {key} (allocation: DRA), so they have no resources of their own, as {resource} would be. Ask for {any}, or for this device by a ResourceClaim of class {} that selects it.",
+        dra::class_name(&key)
+    );
+    let next = format!("kubectl get deviceclass {} -o yaml", dra::class_name(&key));
+    Some(Finding::new(Cause::UnknownResource, text).then(next))
+}
+
 /// Returns what is said of a resource that no Configuration and no Instance has.
 fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
+    if let Some(finding) = given_out(snapshot, resource) {
+        return finding;
+    }
     let offered = snapshot.resources();
     let name = resource.last_segment();
     let of_device = name

@@ -76,8 +76,12 @@ pub(super) fn too_few(
         true => String::new(),
         false => format!(", by {}", listed(&named)),
     };
+    let when = match snapshot.is_given_out(request.resource) {
+        true => "as soon as a holder has ended",
+        false => "3 to 15 s after a holder has ended",
+    };
     let text = format!(
-        "{shortage}{by}. The Pod starts when one is free, 3 to 15 s after a holder has ended; or raise spec.capacity of the Configuration, if the device can serve more containers."
+        "{shortage}{by}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {

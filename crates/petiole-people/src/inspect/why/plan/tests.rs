@@ -2,6 +2,7 @@ use super::*;
 use serde_json::{Value, json};
 
 mod brokers;
+mod claims;
 mod devices;
 mod evictions;
 mod given;

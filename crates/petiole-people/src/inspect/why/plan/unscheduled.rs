@@ -4,8 +4,10 @@ use super::{
     nodes::allows,
 };
 use crate::inspect::{
+    claims,
     pods::{condition, label},
     snapshot::Snapshot,
+    words::listed,
 };
 use k8s_openapi::api::core::v1::Pod;
 use petiole_model::{
@@ -32,6 +34,24 @@ pub(super) fn explain(
         Some(message) => format!("The scheduler says: {}", sentence(message)),
         None => "The scheduler has not said anything about it yet.".to_owned(),
     };
+    let claims: Vec<String> = snapshot
+        .claims_of(pod)
+        .map(|c| claims::key(c).name)
+        .collect();
+    if let Some(first) = claims.first()
+        && message.is_some_and(|message| message.contains("claim"))
+    {
+        let text = format!(
+            "The scheduler gives it no device by {}: all that the selectors, the amounts and the constraints of its requests leave are taken or out of its reach. {says}",
+            listed(&claims)
+        );
+        let finding = Finding::new(Cause::NotAllocated, text);
+        let next = format!(
+            "kubectl -n {} describe resourceclaim {first}",
+            key.namespace
+        );
+        return vec![finding.then(next)];
+    }
     if lacking.is_empty() {
         let what = match asked.is_empty() {
             true => "",

@@ -14,6 +14,7 @@ pub(super) struct World {
     pub(super) nodes: Vec<Value>,
     pub(super) node_devices: Vec<(&'static str, Value)>,
     pub(super) pods: Vec<Value>,
+    pub(super) claims: Vec<Value>,
     pub(super) events: Vec<Value>,
     pub(super) hidden: Hidden,
 }
@@ -84,6 +85,7 @@ impl World {
                 own("agent", "agent-2", "node-2"),
                 own("controller", "controller-1", "node-1"),
             ],
+            claims: vec![],
             events: vec![],
             hidden: Hidden::default(),
         }
@@ -229,6 +231,7 @@ impl World {
                 .map(|(name, v)| ((*name).to_owned(), read(v)))
                 .collect(),
             pods: self.pods.iter().map(|v| (key(v), read(v))).collect(),
+            claims: self.claims.iter().map(read).collect(),
             events: self.events.iter().map(read).collect(),
             unread: vec![],
             hidden: self.hidden,

@@ -1,0 +1,76 @@
+//! Finds the ResourceClaims of Pods: what they ask of us, and which Pods have what they were given. Pure.
+use super::{
+    claims::{self, ResourceClaim, gives_out},
+    snapshot::Snapshot,
+};
+use k8s_openapi::api::core::v1::Pod;
+use petiole_model::{
+    api::configuration::Configuration,
+    model::{dra, names::ObjectKey, resource_name::ResourceName, typed_names::ConfigurationKey},
+};
+use std::collections::BTreeMap;
+
+impl Snapshot {
+    /// Returns whether the scheduler gives out devices at all.
+    pub(super) fn has_claims(&self) -> bool {
+        self.configurations.values().any(gives_out)
+    }
+
+    /// Returns the Pods that may use the claim of this UID; `None` if no such claim is known.
+    pub(super) fn pods_with(&self, uid: &str) -> Option<Vec<ObjectKey>> {
+        let its = |claim: &&ResourceClaim| claim.metadata.uid.as_deref() == Some(uid);
+        let claim = self.claims.iter().find(its)?;
+        let namespace = claims::key(claim).namespace;
+        let consumers = claim.status.iter().flat_map(|status| &status.reserved_for);
+        let pods = consumers.filter(|consumer| consumer.resource == "pods");
+        let pods = pods.map(|pod| ObjectKey::new(&namespace, pod.name.as_str()));
+        Some(pods.collect())
+    }
+
+    /// Returns the claims that a Pod names, and those that were made for it.
+    pub(super) fn claims_of(&self, pod: &Pod) -> impl Iterator<Item = &ResourceClaim> {
+        let named = pod.spec.iter().flat_map(|spec| &spec.resource_claims);
+        let named = named
+            .flatten()
+            .filter_map(|c| c.resource_claim_name.as_deref());
+        let named: Vec<&str> = named.collect();
+        let (namespace, uid) = (&pod.metadata.namespace, &pod.metadata.uid);
+        self.claims.iter().filter(move |claim| {
+            let its = &claim.metadata;
+            let mut owners = its.owner_references.iter().flatten();
+            its.namespace == *namespace
+                && (owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+                    || its
+                        .name
+                        .as_deref()
+                        .is_some_and(|name| named.contains(&name)))
+        })
+    }
+
+    /// Returns how many devices of our Configurations the claims of a Pod ask for, by the resource of the Configuration.
+    pub(super) fn claimed(&self, pod: &Pod) -> BTreeMap<ResourceName, u64> {
+        let mut asked = BTreeMap::new();
+        for claim in self.claims_of(pod) {
+            let requests = claim.spec.devices.requests.iter();
+            for request in requests.filter_map(|request| request.exactly.as_ref()) {
+                if let Some((key, of)) = self.of_class(&request.device_class_name) {
+                    let resource = self.configuration_resource(key, of);
+                    *asked.entry(resource).or_default() += request.count.unwrap_or(1);
+                }
+            }
+        }
+        asked
+    }
+
+    /// Returns the Configuration that a DeviceClass is for.
+    fn of_class(&self, class: &str) -> Option<(&ConfigurationKey, &Configuration)> {
+        let mut all = self.configurations.iter();
+        all.find(|(key, of)| gives_out(of) && dra::class_name(key) == class)
+    }
+
+    /// Returns the Configuration of a resource, if the scheduler gives out its devices.
+    pub(super) fn is_given_out(&self, resource: &ResourceName) -> bool {
+        let mut all = self.configurations.iter();
+        all.any(|(key, of)| gives_out(of) && self.configuration_resource(key, of) == *resource)
+    }
+}

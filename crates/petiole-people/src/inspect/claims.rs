@@ -1,0 +1,64 @@
+//! Defines ResourceClaims, by which the scheduler gives out devices. Pure.
+use kube::core::Object;
+use petiole_model::{
+    api::configuration::{Allocation, Configuration},
+    model::names::ObjectKey,
+};
+use serde::{Deserialize, Serialize};
+
+/// A claim, as far as it says whose it is and what it asks for. The shape is that of `resource.k8s.io/v1`.
+pub type ResourceClaim = Object<ClaimSpec, ClaimStatus>;
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ClaimSpec {
+    pub devices: Requests,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Requests {
+    pub requests: Vec<DeviceRequest>,
+}
+
+/// A request for devices of one class. One for the first of several classes that is available has no `exactly`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct DeviceRequest {
+    pub exactly: Option<ExactRequest>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExactRequest {
+    pub device_class_name: String,
+    /// The number of devices. Without it, one.
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimStatus {
+    /// The Pods that may use the claim.
+    pub reserved_for: Vec<Consumer>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Consumer {
+    pub resource: String,
+    pub name: String,
+}
+
+/// Returns whether the scheduler gives out the devices of a Configuration.
+pub(super) fn gives_out(configuration: &Configuration) -> bool {
+    configuration.spec.allocation == Allocation::Dra
+}
+
+/// Returns the namespace and the name of a claim.
+pub(super) fn key(claim: &ResourceClaim) -> ObjectKey {
+    let of = &claim.metadata;
+    let [namespace, name] =
+        [&of.namespace, &of.name].map(|text| text.as_deref().unwrap_or_default());
+    ObjectKey::new(namespace, name)
+}
