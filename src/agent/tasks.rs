@@ -117,14 +117,13 @@ impl Agent {
                 nodes.watch(name, own_node, stop).await
             });
         }
-        let own_node = (self.settings.nodes.is_some()).then(|| self.own_node.subscribe());
         let properties = self.spawn_property_sources(tasks);
         let inputs = configurations::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
             handlers: handlers.clone(),
             configurations: self.store.configurations(),
-            own_node,
+            own_node: self.own_node(),
             properties,
             kubelet: self.kubelet.subscribe(),
             kubelet_folder: self.kubelet_folder.subscribe(),
@@ -267,7 +266,14 @@ impl Agent {
             resend: self.records.resend.subscribe(),
             cdi_files,
             decisions: self.decisions.clone(),
+            own_node: self.own_node(),
         }
+    }
+
+    /// The Node of this node, if there is a cluster.
+    fn own_node(&self) -> Option<watch::Receiver<cluster::watch::Set<OwnNode>>> {
+        let watched = self.settings.nodes.as_ref();
+        watched.map(|_| self.own_node.subscribe())
     }
 
     /// Starts the task that keeps CDI files.

@@ -6,6 +6,7 @@ use super::{
     inputs::Inputs,
     predecessor,
     preference::preferred,
+    told::told,
 };
 use crate::{
     agent::{
@@ -77,6 +78,9 @@ impl Allocator {
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
         let answer = counted(allocated).map_err(Status::from);
+        if answer.is_err() {
+            told(&self.inputs, resource).await;
+        }
         answer.inspect_err(|status| {
             self.inputs
                 .report(resource, Reason::AllocateRefused, status)

@@ -10,6 +10,7 @@ use crate::{
         values::{KubeletFolder, KubeletSocket, Listed, ValidatedConfigurations},
     },
     api::reason::Reason,
+    cluster::{node::OwnNode, watch::Set},
     discovery::session::Discoveries,
     model::{
         resource_name::ResourceName,
@@ -41,6 +42,8 @@ pub(in crate::agent) struct Inputs {
     /// The resource whose plugin sends its list to the kubelet once more.
     pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
     pub(in crate::agent) decisions: Decisions,
+    /// This node as the API server has it; `None` without a cluster.
+    pub(in crate::agent) own_node: Option<watch::Receiver<Set<OwnNode>>>,
 }
 
 impl Inputs {
