@@ -4,7 +4,7 @@
 //! A claim takes slots in the same table as an Allocate call does ([`super::slots`]), so a device has no two holders while its
 //! Configuration moves from the one to the other. What a container gets is computed by the same function, and reaches it by a CDI
 //! file of the claim, because the kubelet takes nothing else.
-mod driver;
+pub(super) mod driver;
 mod health;
 mod plan;
 

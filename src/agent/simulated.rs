@@ -2,7 +2,7 @@
 //! plugins: their lists are handed over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
 use super::{
     cdi_files::CdiFiles,
-    instances,
+    claims, instances,
     kubelet_records::Records,
     place::Place,
     plugins::{self, Allocator, Start},
@@ -13,10 +13,14 @@ use super::{
 };
 use crate::{
     discovery::session::Discoveries,
-    model::{names::ObjectKey, resource_name::ResourceName, slot::SlotId, slot_table::Resource},
+    model::{
+        claim_file, names::ObjectKey, resource_name::ResourceName, slot::SlotId,
+        slot_table::Resource,
+    },
     store::Store,
 };
 use futures::future::BoxFuture;
+use petiole_dra::claim::Claim;
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::BTreeSet,
@@ -98,6 +102,16 @@ impl Simulated {
         ids: Vec<String>,
     ) -> Result<(), Status> {
         self.allocator.pre_start(resource, ids).await
+    }
+
+    /// Prepares a ResourceClaim. Returns the text of its CDI file.
+    pub(crate) async fn prepare(&self, claim: &Claim) -> Result<String, String> {
+        let edits = claims::driver::claimed(&self.allocator, claim).await?;
+        Ok(claim_file::text(&claim.key.uid, &edits))
+    }
+
+    pub(crate) async fn unprepare(&self, uid: &str) {
+        self.allocator.release_claim(uid).await;
     }
 
     pub(crate) fn validated(&self) -> &watch::Sender<Arc<ValidatedConfigurations>> {

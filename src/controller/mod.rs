@@ -88,9 +88,6 @@ pub async fn run(
     tasks.spawn("lease", |stop| {
         lease::run(shared.clone(), lease, is_leader, stop)
     });
-    if shared.settings.claims.is_some() {
-        tasks.spawn("claims", |stop| claims::run(shared.clone(), stop));
-    }
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     if let Some(prefixes) = shared.settings.refused_pods.clone() {
         tasks.spawn("refused Pods", |stop| {
@@ -115,7 +112,7 @@ pub(crate) struct Begun {
     lists: Router,
 }
 
-/// Starts the watches, the loop and the writer of Events. Who acts is said by `is_leader`: in a process by the Lease, in a
+/// Starts the watches, the loop, what publishes devices and the writer of Events. Who acts is said by `is_leader`: in a process by the Lease, in a
 /// simulation by the simulation.
 pub(crate) fn begin(
     tasks: &mut Supervisor,
@@ -135,12 +132,16 @@ pub(crate) fn begin(
         settings,
         is_leader,
         offered: watch::Sender::default(),
+        not_offered: watch::Sender::default(),
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {
         let shared = shared.clone();
         async move { run::run(&shared, watches, questions, listed, stop).await }
     });
+    if shared.settings.claims.is_some() {
+        tasks.spawn("claims", |stop| claims::run(shared.clone(), stop));
+    }
     Begun {
         shared,
         is_listed,

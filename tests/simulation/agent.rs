@@ -8,14 +8,15 @@ use super::{
     http,
     machine::{Machine, Process},
     node::Node,
+    objects::Claim,
     records::OfNode,
 };
 use crate::{
     agent::{
         simulated::{List, Simulated},
-        values::Slot,
+        values::{Slot, ValidatedConfigurations},
     },
-    api::names,
+    api::{configuration::Allocation, names},
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         container_edits::SLOT_VARIABLE, device::DeviceSet, resource_name::ResourceName,
@@ -25,6 +26,10 @@ use crate::{
         Store as _,
         kubernetes::{KubernetesStore, Settings},
     },
+};
+use petiole_dra::{
+    claim::{self as dra, ClaimKey},
+    resource::AllocatedDevice,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -93,13 +98,31 @@ impl Agent {
         &self.world.nodes[self.at]
     }
 
-    /// Accepts the Configurations, once the store has them.
+    /// Accepts the Configurations, once the store has them, as they are.
     async fn validate(self: Rc<Self>) {
         let mut configurations = self.store.configurations();
-        let known = configurations.wait_for(|known| !known.objects.is_empty());
-        if known.await.is_ok() {
-            let validated = self.world.validated.clone();
-            self.inner.validated().send_replace(validated);
+        loop {
+            let known = configurations.wait_for(|known| !known.objects.is_empty());
+            let Ok(known) = known.await.map(|known| known.objects.clone()) else {
+                return;
+            };
+            let mut validated = ValidatedConfigurations::clone(&self.world.validated);
+            for (key, configuration) in known {
+                if configuration.spec.allocation == Allocation::Dra {
+                    validated.by_claims.insert(key.clone());
+                }
+                if let Some(accepted) = validated.accepted.get_mut(&key) {
+                    accepted.configuration = configuration;
+                }
+            }
+            self.inner.validated().send_if_modified(|before| {
+                let is_other = **before != validated;
+                *before = Arc::new(validated);
+                is_other
+            });
+            if configurations.changed().await.is_err() {
+                return;
+            }
         }
     }
 
@@ -161,6 +184,43 @@ impl Agent {
     ) -> Result<(), String> {
         let answer = self.inner.pre_start(resource, ids).await;
         answer.map_err(|status| status.message().to_owned())
+    }
+
+    /// Prepares a claim in the order of the driver: book, slots, CDI file. The claim is read first.
+    pub(super) async fn prepare(&self, claim: &Claim) -> Result<(), String> {
+        let (node, name) = (self.node(), &claim.uid);
+        let client = node.client(&self.world, "agent");
+        let read = client.request(|| format!("get {name}"), |_| Ok(()));
+        read.await.map_err(|e| e.to_string())?;
+        let device = |device: &String| AllocatedDevice {
+            pool: claim.pool.clone(),
+            device: device.clone(),
+            ..AllocatedDevice::default()
+        };
+        let asked = dra::Claim {
+            key: ClaimKey {
+                uid: name.clone(),
+                namespace: "default".to_owned(),
+                name: name.clone(),
+            },
+            devices: claim.devices.iter().map(device).collect(),
+            configs: vec![],
+        };
+        node.disk.lock().unwrap().book.insert(name.clone());
+        let text = self.inner.prepare(&asked).await?;
+        if node.is_doomed.take() {
+            super::faults::lose_agent(&self.world, self.at);
+        }
+        self.machine().sleep(self.machine().between(0, 20)).await;
+        node.disk.lock().unwrap().files.insert(name.clone(), text);
+        Ok(())
+    }
+
+    pub(super) async fn unprepare(&self, uid: &str) {
+        self.node().disk.lock().unwrap().files.remove(uid);
+        self.inner.unprepare(uid).await;
+        self.machine().sleep(self.machine().between(0, 20)).await;
+        self.node().disk.lock().unwrap().book.remove(uid);
     }
 
     /// Takes the lists of the plugins to the kubelet, in order, and all of them to a kubelet that is new.

@@ -4,7 +4,11 @@
 //! and a `test` for `null` succeeds if the key is absent. A delete checks its uid and resourceVersion. `spec.nodes` is
 //! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
 //! It does not model admission, finalizers, namespaces, managedFields, and the rest of the schema.
-use super::objects::{Node, Pod};
+use super::{
+    objects::{Node, Pod},
+    patches::patched,
+    plain::Plain,
+};
 use crate::{
     api::{
         configuration::Configuration,
@@ -16,14 +20,12 @@ use crate::{
     model::{names::ObjectKey, typed_names::ConfigurationKey},
     store::key_of,
 };
-use json_patch::{Patch, PatchOperation};
+use json_patch::Patch;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{
     api::Preconditions,
     core::{Status, response::reason::NOT_FOUND},
 };
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -73,7 +75,12 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    fn put(&mut self, key: ObjectKey, after: Option<Arc<T>>, (version, by): (u64, &str)) {
+    pub(super) fn put(
+        &mut self,
+        key: ObjectKey,
+        after: Option<Arc<T>>,
+        (version, by): (u64, &str),
+    ) {
         let before = match &after {
             Some(object) => self.objects.insert(key, object.clone()),
             None => self.objects.remove(&key),
@@ -97,6 +104,8 @@ pub(super) struct ApiServer {
     pub(super) node_devices: Table<NodeDevices>,
     pub(super) pods: Table<Pod>,
     pub(super) configurations: Table<Configuration>,
+    pub(super) slices: Table<Plain>,
+    pub(super) classes: Table<Plain>,
     /// Jobs, Services, and whatever else there is none of.
     pub(super) others: Table<Pod>,
 }
@@ -107,7 +116,7 @@ impl ApiServer {
         self.version
     }
 
-    fn next_version(&mut self) -> u64 {
+    pub(super) fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
     }
@@ -334,35 +343,11 @@ impl ApiServer {
     }
 }
 
-fn patched<T: Serialize + DeserializeOwned>(before: &T, patch: &Patch) -> kube::Result<T> {
-    let mut value = serde_json::to_value(before).unwrap();
-    for operation in &patch.0 {
-        apply(&mut value, operation).map_err(|e| refusal(422, e))?;
-    }
-    serde_json::from_value(value).map_err(|e| refusal(422, e.to_string()))
-}
-
-fn apply(value: &mut Value, operation: &PatchOperation) -> Result<(), String> {
-    if let PatchOperation::Test(test) = operation
-        && test.value.is_null()
-    {
-        let path = test.path.to_string();
-        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let is_held = value.pointer(parent).is_some()
-            && value.pointer(&path).is_none_or(|there| there.is_null());
-        return match is_held {
-            true => Ok(()),
-            false => Err(format!("{path} is not null")),
-        };
-    }
-    json_patch::patch(value, std::slice::from_ref(operation)).map_err(|e| e.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::patch::{add, remove, test};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_patch_is_atomic_and_its_tests_hold_for_what_is_not_there() {

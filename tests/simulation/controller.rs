@@ -32,6 +32,7 @@ impl Controller {
         if world.machine.chance(20) {
             settings.watch_namespaces = vec!["default".to_owned()];
         }
+        settings.claims = Some("akri.sh".parse().unwrap());
         let mut tasks = Supervisor::new(controller.stop.clone());
         let (clock, leads) = (world.machine.clock, controller.is_leader.subscribe());
         begin(&mut tasks, settings, client, clock, leads);

@@ -23,6 +23,15 @@ pub(super) struct Thing {
     pub(super) changed: u64,
 }
 
+impl Thing {
+    /// A local device is a different one on each node.
+    pub(super) fn scope(&self) -> Scope {
+        let mut all = CONFIGURATIONS.into_iter();
+        let its = all.find(|(name, _)| *name == self.configuration);
+        its.expect("it is of one of them").1
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Devices {
     pub(super) all: RefCell<Vec<Thing>>,

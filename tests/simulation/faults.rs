@@ -12,7 +12,8 @@ use super::{
     objects::Pod,
     pods::{Container, Kind},
 };
-use std::{collections::BTreeSet, rc::Rc};
+use crate::api::configuration::{Allocation, Configuration};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 type Step = fn(&Rc<World>);
 
@@ -43,6 +44,7 @@ const STEPS: &[(u64, Step)] = &[
     (4, change_weather),
     (3, lose_object),
     (2, mix_up_objects),
+    (4, switch_allocation),
 ];
 
 /// Takes `count` steps.
@@ -97,10 +99,13 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
     if world.node_state(&world.nodes[at].name).is_none() {
         return;
     }
-    let offers = world.nodes[at].offers();
+    let mut offers = world.nodes[at].offers();
+    let by_claims: Vec<String> = classes(world);
+    offers.extend(by_claims.clone());
     let Some(resource) = machine.one_of(&offers).cloned() else {
         return;
     };
+    let is_by_claim = by_claims.contains(&resource);
     let n = world.server.borrow_mut().next_uid();
     let runs = match machine.between(0, 2) {
         0 => machine.between(500, 8_000),
@@ -118,6 +123,7 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
         runs,
     };
     let containers = match machine.between(0, 5) {
+        _ if is_by_claim => vec![container("app", Kind::App, true, runs)],
         0 => vec![
             container("init", Kind::Init, true, machine.between(1_000, 90_000)),
             container("app", Kind::App, false, runs),
@@ -147,8 +153,14 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
         name,
         uid: n,
         version: 0,
-        node: world.nodes[at].name.clone(),
+        // The scheduler gives it a device first.
+        node: if is_by_claim {
+            String::new()
+        } else {
+            world.nodes[at].name.clone()
+        },
         unscheduled: None,
+        claim: None,
         restarts,
         tolerates: machine.chance(30),
         is_deleting: false,
@@ -172,6 +184,14 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
         .server
         .borrow_mut()
         .put_pod(&pod.name.clone(), Some(pod));
+}
+
+/// Returns the resources that Pods get by claims.
+fn classes(world: &World) -> Vec<String> {
+    let server = world.server.borrow();
+    let classes = server.classes.objects.values();
+    let named = classes.filter_map(|class| class.0["spec"]["extendedResourceName"].as_str());
+    named.map(str::to_owned).collect()
 }
 
 fn delete_pod(world: &Rc<World>) {
@@ -467,6 +487,25 @@ fn mix_up_objects(world: &Rc<World>) {
     {
         world.note(|| format!("FAULT: the NodeDevices of {of} says what {by} sees"));
     }
+}
+
+/// Lets the scheduler give out the devices of a Configuration, or the kubelets, whatever Pods have them.
+pub(super) fn switch_allocation(world: &Rc<World>) {
+    let mut server = world.server.borrow_mut();
+    let all: Vec<Arc<Configuration>> = server.configurations.objects.values().cloned().collect();
+    let Some(there) = world.machine.one_of(&all).filter(|_| world.has_claims) else {
+        return;
+    };
+    let mut configuration = Configuration::clone(there);
+    configuration.spec.allocation = match configuration.spec.allocation {
+        Allocation::DevicePlugin => Allocation::Dra,
+        Allocation::Dra => Allocation::DevicePlugin,
+    };
+    let generation = configuration.metadata.generation.get_or_insert(1);
+    *generation += 1;
+    let (name, now) = (&configuration.metadata.name, configuration.spec.allocation);
+    world.note(|| format!("USER: {name:?} has allocation {now:?}"));
+    server.put_configuration(configuration);
 }
 
 fn change_weather(world: &Rc<World>) {

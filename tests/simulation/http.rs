@@ -228,11 +228,16 @@ impl Asked {
                     }
                     "nodedevices" => server.delete_node_devices(name, uid)?,
                     "pods" => server.delete_pod(name, (uid.unwrap(), version))?,
+                    "resourceslices" | "deviceclasses" => server.delete_plain(resource, name)?,
                     other => panic!("nothing deletes {other}"),
                 }
                 json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" })
             }
-            ("POST" | "PATCH", "events") => self.body.clone(),
+            ("POST" | "PUT", "resourceslices") | ("PATCH", "deviceclasses") => {
+                server.put_plain(&self.resource, name, self.body.clone())?
+            }
+            // A Pod's claim is the Pod's own here.
+            ("POST" | "PATCH", "events") | ("PATCH", "resourceclaimtemplates") => self.body.clone(),
             (method, resource) => panic!("nothing asks for {method} {resource}"),
         };
         Ok(found)

@@ -13,17 +13,14 @@
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
-use super::{World, brokers, control_plane, devices::Thing};
+use super::{World, brokers, control_plane, objects::Claim};
 use crate::{
     api::{
         condition::Condition,
         instance::{Instance, is_seen},
         names,
     },
-    model::{
-        device::Scope,
-        slot::{SlotId, SlotOwner},
-    },
+    model::slot::{SlotId, SlotOwner},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -52,7 +49,7 @@ pub(super) struct Ledger {
     given_away: BTreeSet<(SlotId, Place)>,
     /// The deleted nodes, each with the time of the deletion.
     pub(super) node_deleted: BTreeMap<String, u64>,
-    /// The last time at which the slots of a node that has returned might be given away.
+    /// The last time at which slots of a node that has returned might be given away.
     lost_until: BTreeMap<String, u64>,
     /// The times of the latest writes of each controller to each object.
     asked: BTreeMap<(String, String), VecDeque<u64>>,
@@ -295,6 +292,13 @@ fn holders(world: &World) -> Holders {
         let Some(kubelet) = kubelet.as_ref() else {
             continue;
         };
+        for (uid, slot) in node.disk.lock().unwrap().claimed() {
+            let owner = format!("claim:{}:{}", Claim::uid_of(uid), node.name);
+            all.insert((slot.to_string(), owner.clone()));
+            if node.is_running(uid) {
+                running.entry(slot).or_default().push(owner);
+            }
+        }
         for ((uid, container, resource), given) in &kubelet.given {
             if !kubelet.pods.get(uid).is_some_and(|known| known.is_active) {
                 continue;
@@ -386,12 +390,4 @@ fn fault_of(
             "at rest {name} {what}: seen by {seen_by:?}, held by {holders:?}, nodes {nodes:?}, views {entries:?}, healthy {healthy:?}, labels {labels:?}"
         )
     })
-}
-
-/// Returns the scope of a device. A local one is a different device on each node.
-pub(super) fn scope(thing: &Thing) -> Scope {
-    let mut all = super::devices::CONFIGURATIONS.into_iter();
-    all.find(|(name, _)| *name == thing.configuration)
-        .unwrap()
-        .1
 }

@@ -6,7 +6,13 @@
 //! of a plugin. `List` shows application and restartable init containers of active Pods, and nothing before the Pods
 //! are known. It drops ended Pods from the memory, not from the checkpoint. A kubelet that starts reads the checkpoint,
 //! and every plugin must register again.
-use super::{World, agent::resource, machine::Process, objects::Pod, pods::Kind};
+use super::{
+    World,
+    agent::resource,
+    machine::Process,
+    objects::{Claim, Pod},
+    pods::Kind,
+};
 use crate::{agent::values::Slot, model::slot::SlotId};
 use petiole_kubelet_api::pod_resources::{ContainerDevices, ContainerResources, PodResources};
 use std::{
@@ -196,7 +202,7 @@ pub(super) async fn allocate(
 ) -> Result<(), String> {
     let node = &world.nodes[at];
     let machine = &world.machine;
-    for (name, count) in &container.asks {
+    for (name, count) in container.asks.iter().filter(|(name, _)| !pod.claims(name)) {
         let holding = (pod.uid, container.name, name.clone());
         let ids = {
             let mut kubelet = node.kubelet.borrow_mut();
@@ -255,10 +261,10 @@ pub(super) async fn allocate(
 pub(super) async fn pre_start(
     world: &Rc<World>,
     at: usize,
-    (uid, container): (u64, &super::pods::Container),
+    (pod, container): (&Pod, &super::pods::Container),
 ) -> Result<(), String> {
-    let node = &world.nodes[at];
-    for (name, _) in &container.asks {
+    let (node, uid) = (&world.nodes[at], pod.uid);
+    for (name, _) in container.asks.iter().filter(|(name, _)| !pod.claims(name)) {
         let ids = {
             let kubelet = node.kubelet.borrow();
             let kubelet = kubelet.as_ref().ok_or("the kubelet is gone")?;
@@ -279,6 +285,40 @@ pub(super) async fn pre_start(
         node.pre_start(world, name, ids).await?;
     }
     Ok(())
+}
+
+/// Has the claim of a Pod prepared, before its first container and once more by each kubelet.
+pub(super) async fn prepare(world: &Rc<World>, at: usize, pod: &Pod) {
+    let (node, machine) = (&world.nodes[at], &world.machine);
+    let Some(claim) = pod.claim.clone() else {
+        return;
+    };
+    let known = (claim.uid.clone(), claim.clone());
+    node.disk.lock().unwrap().claims.extend([known]);
+    while let Err(why) = node.prepare(world, claim.clone()).await {
+        world.note(|| format!("{}: {} is not prepared: {why}", node.name, claim.uid));
+        machine.sleep(machine.between(1_000, 10_000)).await;
+    }
+    world.note(|| {
+        format!(
+            "{}: {} has {:?}",
+            node.name,
+            pod.name,
+            node.claimed(pod.uid)
+        )
+    });
+}
+
+/// Has the claim of a Pod unprepared that has no containers any more.
+pub(super) async fn unprepare(world: &Rc<World>, at: usize, pod: u64) {
+    let (node, machine) = (&world.nodes[at], &world.machine);
+    let uid = Claim::uid_of(pod);
+    while node.disk.lock().unwrap().claims.contains_key(&uid) {
+        match node.unprepare(world, uid.clone()).await {
+            Ok(()) => drop(node.disk.lock().unwrap().claims.remove(&uid)),
+            Err(_) => machine.sleep(machine.between(1_000, 10_000)).await,
+        }
+    }
 }
 
 fn text(given: &Given) -> String {

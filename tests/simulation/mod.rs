@@ -36,6 +36,8 @@ mod machine;
 mod network;
 mod node;
 mod objects;
+mod patches;
+mod plain;
 mod pods;
 mod records;
 mod runs;
@@ -89,6 +91,8 @@ struct World {
     validated: Arc<ValidatedConfigurations>,
     /// True if the API server can list objects as the first events of a watch.
     streams_lists: bool,
+    /// True if users let the scheduler give out the devices of Configurations, and take that back.
+    has_claims: bool,
     control_link: watch::Sender<bool>,
     controllers: RefCell<Vec<Rc<Controller>>>,
     ledger: RefCell<invariants::Ledger>,
@@ -111,6 +115,7 @@ impl World {
         let capacity = machine.between(1, 2);
         let has_brokers = machine.chance(25);
         let streams_lists = machine.chance(75);
+        let has_claims = machine.chance(50);
         let configurations =
             CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
         let mut validated = ValidatedConfigurations {
@@ -145,6 +150,7 @@ impl World {
             devices: Devices::default(),
             validated: Arc::new(validated),
             streams_lists,
+            has_claims,
             control_link: watch::Sender::new(true),
             controllers: RefCell::default(),
             ledger: RefCell::default(),
@@ -155,6 +161,9 @@ impl World {
 
     fn begin(self: &Rc<Self>) {
         faults::furnish(self);
+        for _ in 0..self.machine.between(0, 2) {
+            faults::switch_allocation(self);
+        }
         for (at, node) in self.nodes.iter().enumerate() {
             node.start_kubelet(self, at);
             node.start_agent(self, at);
@@ -202,7 +211,7 @@ impl World {
         let [name, _] = InstanceName::candidates(
             &thing.configuration.into(),
             &id,
-            invariants::scope(thing),
+            thing.scope(),
             &node.as_str().into(),
         );
         name.to_string()

@@ -10,6 +10,7 @@ use super::{
     invariants::Place,
     kubelet::{Holding, Kubelet},
     network::Client,
+    objects::Claim,
     pods::{self, Run, Runtime},
     records::Disk,
 };
@@ -156,6 +157,7 @@ impl Node {
         self.stop_kubelet(world);
         // A Pod that was past its init containers starts from the beginning.
         self.runtime.borrow_mut().clear();
+        self.disk.lock().unwrap().files.clear();
         self.changed();
     }
 
@@ -269,6 +271,19 @@ impl Node {
         .await
     }
 
+    pub(super) async fn prepare(&self, world: &Rc<World>, claim: Claim) -> Result<(), String> {
+        let call = async move |agent: &Agent| agent.prepare(&claim).await;
+        self.call(world, call).await
+    }
+
+    pub(super) async fn unprepare(&self, world: &Rc<World>, uid: String) -> Result<(), String> {
+        let call = async move |agent: &Agent| {
+            agent.unprepare(&uid).await;
+            Ok(())
+        };
+        self.call(world, call).await
+    }
+
     fn run_of(&self, uid: u64, container: &'static str) -> Run {
         let runtime = self.runtime.borrow();
         runtime.get(&(uid, container)).cloned().unwrap_or_default()
@@ -300,6 +315,16 @@ impl Node {
         given
             .filter(|((of, name, _), _)| *of == uid && *name == container)
             .flat_map(|(_, given)| given.values().cloned())
+            .chain(self.claimed(uid))
+            .collect()
+    }
+
+    /// Returns the slots that all containers of a Pod have by its claim.
+    pub(super) fn claimed(&self, uid: u64) -> Vec<SlotId> {
+        let claimed = self.disk.lock().unwrap().claimed().into_iter();
+        claimed
+            .filter(|(of, _)| *of == uid)
+            .map(|(_, slot)| slot)
             .collect()
     }
 
@@ -309,7 +334,13 @@ impl Node {
         let holdings =
             (disk.checkpoint.iter()).filter(|(_, given)| given.values().any(|of| of == slot));
         let place = |((uid, container, _), _): (&Holding, _)| (self.name.clone(), *uid, *container);
-        holdings.map(place).collect()
+        let claimed = disk.claimed().into_iter().filter(|(_, of)| of == slot);
+        let runtime = self.runtime.borrow();
+        let containers = claimed.flat_map(|(uid, _)| {
+            let its = runtime.keys().filter(move |(of, _)| *of == uid);
+            its.map(|(uid, container)| (self.name.clone(), *uid, *container))
+        });
+        holdings.map(place).chain(containers).collect()
     }
 
     /// Returns the Pods that have containers here, once each.

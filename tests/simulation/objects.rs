@@ -83,6 +83,8 @@ pub(super) struct Pod {
     /// The time since when the scheduler finds no node for it.
     pub(super) unscheduled: Option<Timestamp>,
     pub(super) containers: Vec<Container>,
+    /// The devices that the scheduler gave it, and their pool.
+    pub(super) claim: Option<Claim>,
     /// True if containers that end are started again, until the Pod is deleted.
     pub(super) restarts: bool,
     /// True if it stays on a node that is not ready.
@@ -94,7 +96,35 @@ pub(super) struct Pod {
     pub(super) started: Option<Timestamp>,
 }
 
+/// A ResourceClaim of one Pod with its allocation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Claim {
+    pub(super) uid: String,
+    pub(super) pool: String,
+    pub(super) devices: Vec<String>,
+    /// The resource in whose place it is.
+    pub(super) resource: Option<String>,
+}
+
+impl Claim {
+    /// Returns the UID of the claim of a Pod.
+    pub(super) fn uid_of(pod: u64) -> String {
+        format!("claim-{pod}")
+    }
+
+    /// Returns the UID of the Pod.
+    pub(super) fn pod(uid: &str) -> u64 {
+        uid.trim_start_matches("claim-").parse().unwrap()
+    }
+}
+
 impl Pod {
+    /// Returns whether a resource is given to it by its claim.
+    pub(super) fn claims(&self, resource: &str) -> bool {
+        let of = self.claim.as_ref();
+        of.is_some_and(|claim| claim.resource.as_deref() == Some(resource))
+    }
+
     /// Returns a broker, from the object that the controller made.
     pub(super) fn broker(made: &Value) -> Self {
         let limits = &made["spec"]["containers"][0]["resources"]["limits"];
@@ -111,6 +141,7 @@ impl Pod {
                 asks: asks.map(|(resource, _)| (resource.clone(), 1)).collect(),
                 runs: 10_000_000,
             }],
+            claim: None,
             restarts: true,
             tolerates: false,
             is_deleting: false,
@@ -234,6 +265,8 @@ pub(super) fn served<'a>(server: &'a ApiServer, resource: &str) -> &'a dyn Serve
         "nodedevices" => &server.node_devices,
         "pods" => &server.pods,
         "configurations" => &server.configurations,
+        "resourceslices" => &server.slices,
+        "deviceclasses" => &server.classes,
         _ => &server.others,
     }
 }

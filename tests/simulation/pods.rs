@@ -9,7 +9,7 @@ use super::{
     kubelet::{self, Known},
     network::{Event, follow},
     node::Node,
-    objects::Pod,
+    objects::{Claim, Pod},
 };
 use crate::model::slot::SlotId;
 use std::{
@@ -107,9 +107,25 @@ fn reconcile(world: &Rc<World>, at: usize, pods: &BTreeMap<u64, Arc<Pod>>, is_wh
     // is its own race.
     let mut orphans = node.pods_with_containers();
     orphans.retain(|uid| !pods.contains_key(uid) && !kubelet.pods.contains_key(uid));
+    let process = kubelet.process;
+    let claims: Vec<String> = node.disk.lock().unwrap().claims.keys().cloned().collect();
+    let unknown = |uid: &u64| {
+        let is_over = pods.get(uid).is_none_or(|pod| pod.has_ended());
+        is_over && !kubelet.pods.contains_key(uid)
+    };
+    let claims: Vec<u64> = claims
+        .iter()
+        .map(|uid| Claim::pod(uid))
+        .filter(unknown)
+        .collect();
     drop(borrowed);
     for uid in orphans {
         node.end_pod(world, uid);
+    }
+    for uid in claims {
+        let later = world.clone();
+        let unprepare = async move { kubelet::unprepare(&later, at, uid).await };
+        world.machine.spawn(process, unprepare);
     }
 }
 
@@ -164,7 +180,13 @@ async fn work(world: &Rc<World>, at: usize, pod: &Pod) {
         machine.sleep(machine.between(10, 4_000)).await;
     }
     node.end_pod(world, pod.uid);
-    if is_over {
+    // The kubelet says that a Pod has ended before or after that.
+    let is_said_first = is_over && machine.chance(50);
+    if is_said_first {
+        report(world, at, pod, "Succeeded").await;
+    }
+    kubelet::unprepare(world, at, pod.uid).await;
+    if is_over && !is_said_first {
         report(world, at, pod, "Succeeded").await;
     }
     removed(world, at, pod).await;
@@ -206,6 +228,7 @@ async fn removed(world: &Rc<World>, at: usize, pod: &Pod) {
 async fn run(world: &Rc<World>, at: usize, pod: &Pod) {
     let of = |kind: Kind| pod.containers.iter().filter(move |c| c.kind == kind);
     let node = &world.nodes[at];
+    kubelet::prepare(world, at, pod).await;
     let mut changes = node.changes.subscribe();
     let is_past_init = of(Kind::App).any(|c| node.has_started(pod.uid, c.name));
     for container in of(Kind::Init).filter(|_| !is_past_init) {
@@ -246,7 +269,7 @@ async fn keep_up(world: &Rc<World>, at: usize, (pod, container): (&Pod, &Contain
         return true;
     }
     let machine = &world.machine;
-    if let Err(why) = kubelet::pre_start(world, at, (pod.uid, container)).await {
+    if let Err(why) = kubelet::pre_start(world, at, (pod, container)).await {
         world.note(|| {
             format!(
                 "{}: {}/{} cannot start: {why}",

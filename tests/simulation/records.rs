@@ -3,6 +3,7 @@ use super::{
     World,
     kubelet::{Checkpoint as All, Given, Holding},
     machine::Process,
+    objects::Claim,
 };
 use crate::{
     agent::{
@@ -10,7 +11,10 @@ use crate::{
         pod_resources::listed,
         values::{PodList, Prepared},
     },
-    model::{container_edits::SLOT_VARIABLE, resource_name::ResourcePrefixes},
+    model::{
+        claim_file::use_of, container_edits::SLOT_VARIABLE, resource_name::ResourcePrefixes,
+        slot::SlotId,
+    },
 };
 use anyhow::Context as _;
 use futures::future::{BoxFuture, ready};
@@ -21,7 +25,7 @@ use petiole_kubelet_api::{
 };
 use prost::Message as _;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::{Arc, Mutex},
 };
@@ -32,6 +36,24 @@ use tokio::sync::{mpsc, oneshot};
 pub(super) struct Disk {
     pub(super) checkpoint: All,
     pub(super) written: u64,
+    /// The claims that the kubelet has prepared or is about to.
+    pub(super) claims: BTreeMap<String, Claim>,
+    /// The claims that the agent has prepared or is about to.
+    pub(super) book: BTreeSet<String>,
+    /// The CDI files of claims, which a power cut loses.
+    pub(super) files: BTreeMap<String, String>,
+}
+
+impl Disk {
+    /// Returns the slots of each Pod that it has by a claim.
+    pub(super) fn claimed(&self) -> Vec<(u64, SlotId)> {
+        let files = self.files.iter();
+        let slots = files.flat_map(|(uid, text)| {
+            let slots = use_of(uid, text).ids.into_iter().map(|id| id.slot());
+            slots.map(|slot| (Claim::pod(uid), slot))
+        });
+        slots.collect()
+    }
 }
 
 pub(super) struct OfNode {
@@ -69,7 +91,16 @@ impl Records for OfNode {
     }
 
     fn claims(&self) -> BoxFuture<'_, anyhow::Result<Prepared>> {
-        Box::pin(async { Ok(Prepared::default()) })
+        let disk = self.disk.lock().unwrap();
+        let files = disk
+            .files
+            .iter()
+            .filter(|(uid, _)| disk.book.contains(*uid));
+        let prepared = Prepared {
+            uids: disk.book.clone(),
+            uses: files.map(|(uid, text)| use_of(uid, text)).collect(),
+        };
+        Box::pin(ready(Ok(prepared)))
     }
 
     fn checkpoint(&self) -> BoxFuture<'_, Checkpoint> {
