@@ -211,14 +211,6 @@ fn text(
 
 fn write(folder: &Path, file: &str, text: &str) -> Result<(), String> {
     let path = folder.join(file);
-    if text.len() > limits::CDI_FILE_BYTES_MAX {
-        return Err(format!(
-            "{}: it would have {} bytes; {} are the most",
-            path.display(),
-            text.len(),
-            limits::CDI_FILE_BYTES_MAX
-        ));
-    }
     let there = files::read_text(&path, limits::CDI_FILE_BYTES_MAX as u64);
     let is_free = match &there {
         Ok(text) => plan::is_ours(text),
@@ -230,8 +222,22 @@ fn write(folder: &Path, file: &str, text: &str) -> Result<(), String> {
             path.display()
         ));
     }
+    replace(&path, text)
+}
+
+/// Writes a CDI file, whatever is there.
+pub(super) fn replace(path: &Path, text: &str) -> Result<(), String> {
+    if text.len() > limits::CDI_FILE_BYTES_MAX {
+        return Err(format!(
+            "{}: it would have {} bytes; {} are the most",
+            path.display(),
+            text.len(),
+            limits::CDI_FILE_BYTES_MAX
+        ));
+    }
+    let folder = path.parent().unwrap_or(path);
     let written = fs::create_dir_all(folder).map_err(|e| files::at(folder, &e));
-    let written = written.and_then(|()| files::write_atomically(&path, text.as_bytes(), MODE));
+    let written = written.and_then(|()| files::write_atomically(path, text.as_bytes(), MODE));
     written.map_err(|e| e.to_string())
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// What is needed to prepare ResourceClaims.
+/// The client, the record and the folders with which ResourceClaims are prepared.
 #[derive(Clone)]
 pub struct Claims {
     pub(super) client: Client,

@@ -123,7 +123,7 @@ pub(super) async fn run(
             },
         );
         (properties.iter()).for_each(|p| publish::if_changed(&p.wanted, needed.clone()));
-        publish(&validated, &sessions, now, settings.max_configurations);
+        publish_all(&validated, &sessions, now, settings.max_configurations);
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
@@ -139,7 +139,8 @@ pub(super) async fn run(
     }
 }
 
-fn publish(
+/// Publishes a validation, and the discovery sessions that it needs. Of Configurations that are gone at most `most` are remembered.
+fn publish_all(
     validated: &watch::Sender<Arc<ValidatedConfigurations>>,
     sessions: &watch::Sender<BTreeMap<ConfigurationKey, SessionSpec>>,
     mut now: ValidatedConfigurations,

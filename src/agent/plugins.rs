@@ -19,6 +19,7 @@ mod runner;
 mod running;
 mod server;
 mod service;
+mod told;
 
 use super::{
     device_state::observed_slots,
@@ -115,8 +116,7 @@ struct Plugins {
     runs: Runs,
     tasks: JoinMap<PluginName, ()>,
     running: BTreeMap<PluginName, Running>,
-    /// The Instances as the slot table knows them, the Configurations that were accepted then, and the most slots that
-    /// each was said to have.
+    /// The Instances as the slot table knows them, and the Configurations and the most slots of each by which it does.
     observed: Arc<Instances>,
     validated: Arc<ValidatedConfigurations>,
     slot_limits: SlotLimits,
@@ -202,7 +202,7 @@ impl Plugins {
         watched.slots.mark_unchanged();
     }
 
-    /// Updates the slot table with the Instances that changed, and those whose Configuration has turned. They are read under the table's lock, so that no claim is settled in between.
+    /// Updates the slot table with what has changed or turned, read under the table's lock: no claim is settled in between.
     fn observe(&mut self) {
         let validated = self.inputs.validated.borrow().clone();
         let turned = validated.turned_since(&self.validated);

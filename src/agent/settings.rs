@@ -48,7 +48,7 @@ pub struct Settings {
     pub max_instances: usize,
     /// What Configurations may ask of containers beyond the device.
     pub containers: ContainerRules,
-    /// What is needed to prepare ResourceClaims; `None` if this agent prepares none.
+    /// The means to prepare ResourceClaims; `None` if this agent prepares none.
     pub claims: Option<Claims>,
     /// A folder for static Pods: one broker for each Instance.
     #[cfg(feature = "people")]

@@ -3,9 +3,10 @@
 //! Slots of a device that this node alone has are given out by the [`table`], which remembers them; [`usage`] writes them to
 //! their Instances after that. Slots of a shared device are claimed by guarded writes.
 //!
-//! Allocate calls send claims, and so do Prepare calls for ResourceClaims. [`reclaim`] compares the slots with the kubelet's records ([`super::kubelet_records`]), and
-//! sends releases, and claims of slots that are in use already; [`plan`] decides which. All requests are served by one task,
-//! so a claim is completed even if the kubelet ends its call early. A claim that nobody waits for any more is undone.
+//! Allocate calls send claims, and so do Prepare calls for ResourceClaims. [`reclaim`] compares the slots with the kubelet's
+//! records ([`super::kubelet_records`]), and sends releases, and claims of slots that are in use already; [`plan`] decides
+//! which. All requests are served by one task, so a claim is completed even if the kubelet ends its call early. A claim that
+//! nobody waits for any more is undone.
 mod pauses;
 pub(crate) mod plan;
 pub(super) mod reclaim;
@@ -103,7 +104,9 @@ pub(super) async fn run(
                 Some(Request::Release { changes, begun }) => {
                     beside.push(release(slots, changes, begun).boxed());
                 }
-                Some(Request::Adopt { changes }) => beside.push(adopt(slots, changes).boxed()),
+                Some(Request::Adopt { changes, begun }) => {
+                    beside.push(adopt(slots, changes, begun).boxed());
+                }
             }
         }
     }
@@ -119,8 +122,12 @@ fn release(
 }
 
 /// Claims slots that were free when the kubelet's records were looked at. What the containers were given is not known.
-fn adopt(slots: &Slots, changes: Vec<SlotChange>) -> impl Future<Output = ()> + use<'_> {
-    let changes = plan::still_free(changes, &slots.table.borrow());
+fn adopt(
+    slots: &Slots,
+    changes: Vec<SlotChange>,
+    begun: Duration,
+) -> impl Future<Output = ()> + use<'_> {
+    let changes = plan::still_free(changes, &slots.table.borrow(), begun);
     write_each(
         slots,
         without_connections(changes),
@@ -230,7 +237,9 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
     let instances = slots.store.instances().borrow().clone();
     let mut writes = vec![];
     let mut undo = vec![];
-    for change in claim.changes() {
+    // What another node holds for the same ResourceClaim is not written.
+    let mine = (claim.changes()).filter(|change| slots.table.borrow().is_mine(change));
+    for change in mine {
         let connection = request
             .connections
             .get(&change.slot.instance)

@@ -99,10 +99,11 @@ impl ValidatedConfigurations {
     }
 
     /// Takes over what was known of Configurations that are gone: their Instances follow later, and no plugin is to offer them until
-    /// then.
+    /// then. One that has the name of another now is forgotten, because the other has its resource.
     pub(super) fn keep_by_claims(&mut self, before: &Self, most: usize) {
+        let names: BTreeSet<&str> = self.accepted.keys().map(|key| key.name.as_str()).collect();
         let gone = before.by_claims.iter();
-        let gone = gone.filter(|key| !self.accepted.contains_key(*key));
+        let gone = gone.filter(|key| !names.contains(key.name.as_str()));
         let room = most.saturating_sub(self.by_claims.len());
         let gone: Vec<_> = gone.take(room).cloned().collect();
         self.by_claims.extend(gone);
@@ -190,4 +191,45 @@ pub(crate) struct Prepared {
     pub(crate) uids: BTreeSet<String>,
     /// What their containers were given, as far as it is on disk.
     pub(crate) uses: Vec<Use>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by_claims(keys: &[(&str, &str)]) -> ValidatedConfigurations {
+        let key = |(namespace, name): &(&str, &str)| ConfigurationKey::new(*namespace, *name);
+        ValidatedConfigurations {
+            by_claims: keys.iter().map(key).collect(),
+            ..ValidatedConfigurations::default()
+        }
+    }
+
+    #[test]
+    fn what_claims_had_is_no_plugins_until_its_instances_are_gone_or_another_has_the_name() {
+        let before = by_claims(&[("a", "cam"), ("a", "tv")]);
+        let mut now = ValidatedConfigurations::default();
+        now.keep_by_claims(&before, 10);
+        assert_eq!(now.by_claims, before.by_claims);
+        let spec = serde_json::json!({"discoveryHandler": {"name": "debugEcho"}});
+        let accepted = AcceptedConfiguration {
+            configuration: Arc::new(Configuration::new(
+                "cam",
+                serde_json::from_value(spec).unwrap(),
+            )),
+            session: SessionSpec::default(),
+            scope: Scope::Node,
+            selection: Selection::Selected,
+            resource_name: None,
+        };
+        let mut other = ValidatedConfigurations::default();
+        let key = ConfigurationKey::new("b", "cam");
+        other.accepted.insert(key, accepted);
+        other.keep_by_claims(&before, 10);
+        assert_eq!(other.by_claims, by_claims(&[("a", "tv")]).by_claims);
+        assert!(!other.has_by_claims(&Resource::Configuration("cam".into())));
+        let mut bounded = ValidatedConfigurations::default();
+        bounded.keep_by_claims(&before, 1);
+        assert_eq!(bounded.by_claims.len(), 1);
+    }
 }

@@ -174,7 +174,7 @@ pub struct Flags {
     paths: super::device_paths::PathFlags,
     #[command(flatten)]
     containers: super::containers::ContainerFlags,
-    /// In a cluster: prepare ResourceClaims for devices whose Configurations have `allocation: DRA`. CDI files go into
+    /// Prepare ResourceClaims for devices whose Configurations have `allocation: DRA`, in a cluster. CDI files go into
     /// --cdi-folder
     #[arg(long, env = "PETIOLE_DRA", requires = "cdi_folder")]
     dra: bool,

@@ -4,31 +4,30 @@
 //! The loop of the controller says what is to be there, after each change; the two tasks here make it so.
 mod classes;
 
-use super::shared::Shared;
-use crate::{model::dra, publish};
+use super::{outcome::Problems, shared::Shared};
+use crate::{
+    api::{configuration::Problem, reason::Reason},
+    model::dra,
+    publish,
+};
 use petiole_dra::slices::{PoolState, Publisher, Scope};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Keeps the objects as the loop wants them, until `shutdown`.
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut offered = shared.offered.subscribe();
     let keep = async {
         loop {
-            let first = offered.wait_for(Option::is_some).await?.clone();
-            let Some(first) = first else { continue };
+            let Some(first) = offered.wait_for(Option::is_some).await?.clone() else {
+                continue;
+            };
             info!("devices are offered to the scheduler");
             let (pools, published) = watch::channel(first.pools.clone());
-            let (classes, wanted) = watch::channel(first.classes.clone());
-            let client = shared.client.clone();
-            let publisher = Publisher::new(
-                client.clone(),
-                dra::DRIVER.to_owned(),
-                Scope::Shared,
-                published,
-            );
+            let (client, driver) = (shared.client.clone(), dra::DRIVER.to_owned());
+            let publisher = Publisher::new(client.clone(), driver, Scope::Shared, published);
             let states = publisher.states();
             let follow = async {
                 loop {
@@ -37,13 +36,12 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
                         return anyhow::Ok(());
                     };
                     publish::if_changed(&pools, now.pools.clone());
-                    publish::if_changed(&classes, now.classes.clone());
                 }
             };
             tokio::select! {
                 () = publisher.run() => {}
-                () = classes::keep(client, wanted) => {}
-                () = report(states) => {}
+                () = classes::keep(client, shared.offered.subscribe()) => {}
+                () = report(states, &shared.not_offered) => {}
                 followed = follow => followed?,
             }
         }
@@ -54,21 +52,58 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
         .unwrap_or(Ok(()))
 }
 
-/// Says which pools the API server did not take as they are.
-async fn report(mut states: watch::Receiver<BTreeMap<String, PoolState>>) {
-    while states.changed().await.is_ok() {
-        for (pool, state) in states.borrow_and_update().iter() {
-            match state {
-                PoolState::Published => {}
-                PoolState::Trimmed(device) => warn!(
-                    pool,
-                    device,
-                    "the API server dropped fields of its devices, which are exclusive now: it needs Kubernetes 1.36 with the feature gate DRAConsumableCapacity"
-                ),
-                PoolState::Failed(error) => {
-                    warn!(pool, error, "its devices are not offered: trying again");
-                }
-            }
+/// Says what is amiss with pools, for the conditions of their Configurations.
+async fn report(
+    mut states: watch::Receiver<BTreeMap<String, PoolState>>,
+    to: &watch::Sender<Problems>,
+) {
+    loop {
+        publish::if_changed(to, problems(&states.borrow_and_update()));
+        if states.changed().await.is_err() {
+            return;
         }
+    }
+}
+
+fn problems(states: &BTreeMap<String, PoolState>) -> Problems {
+    let problem = |(pool, state): (&String, &PoolState)| {
+        let problem = match state {
+            PoolState::Published => return None,
+            PoolState::Trimmed(device) => Problem::new(
+                Reason::SlotsNotShared,
+                format!(
+                    "the API server keeps no capacity of device {device}, so the scheduler gives all its slots to one claim: let the cluster have Kubernetes 1.36 with the feature gate DRAConsumableCapacity, or set spec.capacity to 1"
+                ),
+            ),
+            PoolState::Failed(error) => Problem::new(
+                Reason::SlicesRefused,
+                format!("the devices are not offered to the scheduler, it is tried again: {error}"),
+            ),
+        };
+        Some((dra::configuration_of(pool)?, problem))
+    };
+    states.iter().filter_map(problem).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_the_server_does_not_take_as_it_is_is_a_problem_of_its_configuration() {
+        let state = |pool: &str, state| (format!("lab/{pool}"), state);
+        let problems = problems(&BTreeMap::from([
+            state("a", PoolState::Published),
+            state("b", PoolState::Trimmed("b-1".to_owned())),
+            state("c", PoolState::Failed("no rights".to_owned())),
+        ]));
+        let said = problems
+            .iter()
+            .map(|(key, problem)| (key.to_string(), problem.reason.as_str()));
+        let expected = [("lab/b", "SlotsNotShared"), ("lab/c", "SlicesRefused")];
+        assert!(
+            said.eq(expected.map(|(key, reason)| (key.to_owned(), reason))),
+            "{problems:?}"
+        );
     }
 }

@@ -320,6 +320,7 @@ mod tests {
             settings: settings(identity),
             is_leader: watch::channel(false).1,
             offered: watch::Sender::default(),
+            not_offered: watch::Sender::default(),
         })
     }
 

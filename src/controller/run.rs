@@ -7,6 +7,7 @@ use super::{
     nodes::{self, absent_node::Now},
     offered,
     outcome::Note,
+    queue::Waits,
     services,
     shared::Shared,
     status, tally,
@@ -42,6 +43,7 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut is_leader = shared.is_leader.clone();
+    let mut not_offered = shared.not_offered.subscribe();
     let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now(shared))
         .allowing(shared.settings.device_networks.clone());
     let mut open = FuturesUnordered::new();
@@ -72,6 +74,11 @@ pub(super) async fn run(
                 offer(shared, None);
                 continue;
             }
+            changed = not_offered.changed() => {
+                changed?;
+                turns.see_not_offered(not_offered.borrow_and_update().clone());
+                continue;
+            }
             Some(question) = questions.recv() => {
                 let world = turns.part(question.name());
                 question.answer(&world);
@@ -82,13 +89,7 @@ pub(super) async fn run(
         if happened.is_configured || !happened.news.is_empty() {
             counts.outdated();
         }
-        for (part, request, answer) in happened.answers {
-            turns.answered(part, &request, answer, now(shared));
-        }
-        happened.news.into_iter().for_each(|news| turns.see(news));
-        if happened.is_configured {
-            turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
-        }
+        take_in(&mut turns, happened, &mut watches, now(shared));
         if counts.due_at().is_some_and(|at| at <= Instant::now()) {
             count(shared, &mut counts, leads.then(|| turns.world()));
         }
@@ -101,6 +102,19 @@ pub(super) async fn run(
     notes.for_each(|n| write(shared, n));
     Ok(())
 }
+
+fn take_in(turns: &mut Turns, happened: Happened<Answered>, watches: &mut Watches, now: Now) {
+    for (part, request, answer) in happened.answers {
+        turns.answered(part, &request, answer, now);
+    }
+    happened.news.into_iter().for_each(|news| turns.see(news));
+    if happened.is_configured {
+        turns.see_configurations(watches.configurations.borrow_and_update().as_deref());
+    }
+}
+
+/// A part, its request, and the answer.
+type Answered = (String, Request, Answer);
 
 /// What has happened since the last step.
 struct Happened<A> {
@@ -176,16 +190,19 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
 /// Visits every object, for the metrics and for the scheduler.
 fn count(shared: &Shared, counts: &mut Counts, world: Option<&World>) {
     counts.count(world);
-    offer(shared, world);
+    counts.again_in(offer(shared, world).first());
 }
 
-/// Says what the scheduler is to be offered of the devices of this world.
-fn offer(shared: &Shared, world: Option<&World>) {
-    if let Some(prefixes) = &shared.settings.claims {
-        let now = shared.clock.now();
-        let now_offered = world.map(|world| Arc::new(offered::plan::plan(world, prefixes, now)));
-        publish::if_changed(&shared.offered, now_offered);
-    }
+/// Says what the scheduler is to be offered of the devices of this world. Returns when that is another though nothing changes.
+fn offer(shared: &Shared, world: Option<&World>) -> Waits {
+    let Some(prefixes) = &shared.settings.claims else {
+        return Waits::default();
+    };
+    let (before, now) = (shared.offered.borrow().clone(), shared.clock.now());
+    let planned = world.map(|world| offered::plan::plan(world, prefixes, now, before.as_deref()));
+    let (offered, waits) = planned.unzip();
+    publish::if_changed(&shared.offered, offered.map(Arc::new));
+    waits.unwrap_or_default()
 }
 
 fn write(shared: &Shared, note: Note) {
@@ -207,6 +224,8 @@ struct Counts {
     not_before: Instant,
     /// True if something has changed since the last count.
     is_outdated: bool,
+    /// The time at which the same objects count as others.
+    again: Option<Instant>,
 }
 
 impl Counts {
@@ -214,6 +233,7 @@ impl Counts {
         Self {
             not_before: Instant::now(),
             is_outdated: true,
+            again: None,
         }
     }
 
@@ -224,7 +244,12 @@ impl Counts {
     }
 
     fn due_at(&self) -> Option<Instant> {
-        self.is_outdated.then_some(self.not_before)
+        let outdated = self.is_outdated.then_some(self.not_before);
+        outdated.into_iter().chain(self.again).min()
+    }
+
+    fn again_in(&mut self, wait: Option<Duration>) {
+        self.again = wait.map(|wait| Instant::now() + wait);
     }
 
     fn count(&mut self, world: Option<&World>) {

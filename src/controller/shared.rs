@@ -1,5 +1,5 @@
 //! The values that all of the controller's tasks use.
-use super::{clock::WallClock, offered::Offered};
+use super::{clock::WallClock, offered::Offered, outcome::Problems};
 use crate::{
     api::names,
     cluster::events::Events,
@@ -51,4 +51,6 @@ pub(super) struct Shared {
     pub(super) is_leader: watch::Receiver<bool>,
     /// What the scheduler is offered; `None` while this replica does not act. Written by the loop.
     pub(super) offered: watch::Sender<Option<Arc<Offered>>>,
+    /// The problems with what is offered. Written by the task that publishes it.
+    pub(super) not_offered: watch::Sender<Problems>,
 }

@@ -12,7 +12,7 @@ use super::{
     lists::Lists,
     nodes::{Devices, absent_node::Now, plan::Action as DeviceAction},
     open_turns::OpenTurns,
-    outcome::Note,
+    outcome::{Note, Problems},
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
     services::Services,
@@ -57,6 +57,7 @@ pub(crate) struct Turns {
     pub(super) lists: Lists,
     statuses: Statuses,
     pub(super) evictions: Evictions,
+    not_offered: Problems,
     /// Events that are to be written.
     pub(super) notes: Vec<Note>,
 }
@@ -77,6 +78,7 @@ impl Turns {
             lists: Lists::new(),
             statuses: Statuses::default(),
             evictions: Evictions::new(resource_prefix),
+            not_offered: Problems::new(),
             notes: vec![],
         }
     }
@@ -118,6 +120,17 @@ impl Turns {
             let touched = self.cluster.list_configurations(listed);
             self.touch(touched);
         }
+    }
+
+    /// Takes in the problems with what the scheduler is offered.
+    pub(crate) fn see_not_offered(&mut self, problems: Problems) {
+        let before = std::mem::replace(&mut self.not_offered, problems);
+        let now = &self.not_offered;
+        let keys = before.keys().chain(now.keys());
+        let other = keys.filter(|key| before.get(key) != now.get(key));
+        let parts = other.map(|key| part_of(&key.name).into_owned()).collect();
+        let is_all = false;
+        self.touch(Touched { is_all, parts });
     }
 
     /// Returns whether the objects of all kinds are known.
@@ -300,10 +313,11 @@ impl Turns {
 
     fn plan_status(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
         let world = self.cluster.part(part);
-        // Of two problems of a Configuration the one of its Service is shown, and that of its list last.
+        // Of several problems of a Configuration the last one is shown.
         let mut problems = self.lists.problems(&world);
         problems.extend(self.devices.problems(&world));
         problems.extend(self.services.problems(part, &world));
+        problems.extend(self.not_offered.clone());
         let seen = Seen {
             world: &world,
             brokers: &self.brokers.reports,

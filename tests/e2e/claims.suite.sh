@@ -3,132 +3,14 @@
 # shellcheck shell=bash disable=SC2119,SC2153,SC2317 # SUITE is set by run; `within` calls functions
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
+# shellcheck source=tests/e2e/lib_claims.sh
+. "$E2E/lib_claims.sh"
+# shellcheck source=tests/e2e/stolen_token.sh
+. "$E2E/stolen_token.sh"
 
 set_up() {
   up_with_images
   install --set dra.enabled=true
-}
-
-# ---- what the scheduler is offered, and what it gave ----
-
-devices() { # POOL: names, in all slices
-  kubectl get resourceslices -o json | jq -r --arg p "$1" '[.items[].spec | select(.pool.name == $p) | .devices[]?.name] | sort | join(" ")'
-}
-
-has_devices() { # POOL COUNT
-  [ "$(devices "$1" | wc -w)" = "$2" ]
-}
-
-taints_of() { # DEVICE
-  kubectl get resourceslices -o json | jq -r --arg d "$1" '[.items[].spec.devices[]? | select(.name == $d) | .taints[]? | "\(.key)=\(.effect)"] | join(" ")'
-}
-
-has_taints() { # DEVICE TAINTS
-  [ "$(taints_of "$1")" = "$2" ]
-}
-
-usage_of() { # INSTANCE: the kind of each owner
-  kubectl get instances.akri.sh "$1" -o json | jq -r '[.spec.deviceUsage // {} | .[] | select(. != "") | if startswith("claim:") then "claim" else "plugin" end] | sort | join(" ")'
-}
-
-has_usage() { # INSTANCE KINDS
-  [ "$(usage_of "$1")" = "$2" ]
-}
-
-one_of() { # CONFIGURATION
-  kubectl get instances.akri.sh -o json | jq -r --arg c "$1" '[.items[] | select(.spec.configurationName == $c) | .metadata.name][0]'
-}
-
-usages() { # of all Instances
-  kubectl get instances.akri.sh -o json | jq -c '[.items[].spec.deviceUsage]'
-}
-
-usages_are() {
-  [ "$(usages)" = "$1" ]
-}
-
-versions() { # of the slices
-  kubectl get resourceslices -o json | jq -c '[.items[].metadata.resourceVersion]'
-}
-
-versions_are() {
-  [ "$(versions)" = "$1" ]
-}
-
-phases() { # PREFIX of names: how many Pods are in each phase
-  kubectl get pods -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | .status.phase] | group_by(.) | map("\(.[0])=\(length)") | join(" ")'
-}
-
-usages() { # of all Instances
-  kubectl get instances.akri.sh -o json | jq -c '[.items[].spec.deviceUsage]'
-}
-
-usages_are() {
-  [ "$(usages)" = "$1" ]
-}
-
-versions() { # of the slices
-  kubectl get resourceslices -o json | jq -c '[.items[].metadata.resourceVersion]'
-}
-
-versions_are() {
-  [ "$(versions)" = "$1" ]
-}
-
-has_phases() { # PREFIX PHASES
-  [ "$(phases "$1")" = "$2" ]
-}
-
-prepared_on() { # NODE: claims that are prepared there
-  find "$CLUSTER_DIR/$1/var/lib/kubelet/plugins/akri.sh/claims" -name '*.json' | wc -l
-}
-
-cdi_files_on() { # NODE
-  find "$CLUSTER_DIR/$1/var/run/cdi" "$CLUSTER_DIR/$1/run/cdi" -name 'akri.sh-claim-*.json' 2>/dev/null | wc -l
-}
-
-is_unprepared() { # no node has a prepared claim or a file of one
-  local node
-  for node in node-1 node-2; do
-    [ "$(prepared_on "$node")" = 0 ] && [ "$(cdi_files_on "$node")" = 0 ] || return 1
-  done
-}
-
-# claiming_pod NAME NODE|- SELECTOR [COUNT]: a Pod with a claim of its own for devices that the CEL expression selects.
-claiming_pod() {
-  local node=''
-  [ "$2" = - ] || node="nodeSelector: {kubernetes.io/hostname: $2}"
-  kubectl create -f - >/dev/null <<X
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: $1}
-spec:
-  spec:
-    devices:
-      requests:
-        - name: device
-          exactly: {deviceClassName: akri.default.cam, count: ${4:-1}, selectors: [{cel: {expression: '$3'}}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: $1}
-spec:
-  terminationGracePeriodSeconds: 0
-  restartPolicy: Never
-  $node
-  resourceClaims: [{name: device, resourceClaimTemplateName: $1}]
-  containers:
-    - name: main
-      image: docker.io/library/busybox:stable
-      command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"]
-      resources: {claims: [{name: device}]}
-X
-}
-
-fresh() {
-  kubectl delete resourceclaimtemplates --all --wait=false >/dev/null
-  clean
-  within 30 "all claims are unprepared" is_unprepared
 }
 
 test_a_pod_that_asks_for_the_resource_gets_a_device_from_the_scheduler() {
@@ -321,4 +203,75 @@ test_brokers_have_claims_of_their_own() {
   kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DevicePlugin"}}' >/dev/null
   within 90 "the brokers have their devices by device plugins then" has_usage "$instance" "plugin plugin"
   within 30 "all run" has_brokers cam 4
+}
+
+# slice DRIVER POOL REACH, class NAME RESOURCE, template NAME OWNER CLASS: JSON for `kubectl create -f -`.
+slice() {
+  jq -n --arg driver "$1" --arg pool "$2" --argjson reach "$3" '{
+    apiVersion: "resource.k8s.io/v1", kind: "ResourceSlice", metadata: {generateName: "stolen-"},
+    spec: ({driver: $driver, pool: {name: $pool, generation: 1, resourceSliceCount: 1}, devices: [{name: "forged"}]} + $reach)}'
+}
+
+class() {
+  jq -n --arg name "$1" --arg resource "$2" '{
+    apiVersion: "resource.k8s.io/v1", kind: "DeviceClass",
+    metadata: {name: $name, labels: {"app.kubernetes.io/managed-by": "petiole"}}, spec: {extendedResourceName: $resource}}'
+}
+
+template() {
+  jq -n --arg name "$1" --arg of "$2" --arg uid "$3" --arg class "$4" '{
+    apiVersion: "resource.k8s.io/v1", kind: "ResourceClaimTemplate",
+    metadata: {name: $name, ownerReferences: [{apiVersion: "akri.sh/v0", kind: "Instance", name: $of, uid: $uid, controller: true}]},
+    spec: {spec: {devices: {requests: [{name: "one", exactly: {deviceClassName: $class}}]}}}}'
+}
+
+# create JSON [ARGS]: what `may` and `may_not` run.
+create() {
+  local file
+  file=$(mktemp "$SUITE/create.XXXXXX")
+  echo "$1" >"$file"
+  echo "create -o name --dry-run=server -f $file"
+}
+
+test_with_a_stolen_token_no_other_drivers_devices_and_no_others_claims_can_be_touched() {
+  fresh
+  echoes cam 1 "allocation: DRA"
+  within 10 "a device is offered" has_devices default/cam 1
+  claiming_pod user node-1 true
+  within 15 "a Pod has it" is_running user
+  local instance uid claim
+  instance=$(one_of cam)
+  uid=$(kubectl get instances.akri.sh "$instance" -o 'jsonpath={.metadata.uid}')
+  claim=$(kubectl get resourceclaims -o 'jsonpath={.items[0].metadata.name}')
+  kubectl create -f - >/dev/null <<<'{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.org"}, "spec": {}}'
+  export TOKEN_CONFIG=$SUITE/stolen
+  kubeconfig_with "$(a_token agent node-1)" >"$TOKEN_CONFIG"
+  may "read a claim that its kubelet names" get resourceclaims "$claim"
+  may_not "list claims" "cannot list resource" get resourceclaims -A
+  may_not "change a claim" "cannot patch resource" patch resourceclaims "$claim" --type merge -p '{"metadata": {"labels": {"a": "b"}}}'
+  may_not "read slices" "cannot list resource" get resourceslices
+  # shellcheck disable=SC2046 # several arguments
+  may_not "write slices" "cannot create resource" $(create "$(slice akri.sh default/cam '{"nodeName": "node-1"}')")
+  kubeconfig_with "$(a_token controller)" >"$TOKEN_CONFIG"
+  # shellcheck disable=SC2046
+  controllers_writes "$instance" "$uid"
+  may_not "read claims" "cannot list resource" get resourceclaims
+  may_not "delete another's class" "only DeviceClasses akri." delete deviceclasses gpu.example.org
+  kubectl delete deviceclasses gpu.example.org >/dev/null
+  is_running user || fail "the Pod does not run any more"
+}
+
+# shellcheck disable=SC2046 # several arguments
+controllers_writes() { # INSTANCE UID
+  local all='{"allNodes": true}'
+  may "write slices of its driver" $(create "$(slice akri.sh default/cam "$all")")
+  may_not "write slices of another driver" "only ResourceSlices of the driver akri.sh" $(create "$(slice gpu.example.org default/cam "$all")")
+  may_not "write slices of a node" "of no single node" $(create "$(slice akri.sh default/cam '{"nodeName": "node-1"}')")
+  may "write a class of a Configuration" $(create "$(class akri.default.door akri.sh/door)")
+  may_not "write another class" "only DeviceClasses akri." $(create "$(class gpu.example.com akri.sh/door)")
+  may_not "give its class another's resource" "with the prefixes of resourcePrefixes" $(create "$(class akri.default.door nvidia.com/gpu)")
+  may "write the template of a broker" $(create "$(template "$1-broker" "$1" "$2" akri.default.cam)")
+  may_not "write a template of another name" "only ResourceClaimTemplates" $(create "$(template another "$1" "$2" akri.default.cam)")
+  may_not "claim another driver's devices" "only for devices of Configurations" $(create "$(template "$1-broker" "$1" "$2" gpu.example.org)")
+  may_not "write templates elsewhere" "in the namespaces of admissionPolicies.closedNamespaces" $(create "$(template "$1-broker" "$1" "$2" akri.default.cam)") -n kube-system
 }

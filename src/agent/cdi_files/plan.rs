@@ -172,7 +172,6 @@ mod tests {
         let known = Known {
             uses: [Use {
                 env_slots: [SlotId::new("cam-0a1b2c", 0)].into(),
-                claim: None,
                 ..Use::default()
             }]
             .into(),

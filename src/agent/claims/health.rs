@@ -8,7 +8,7 @@ use petiole_dra::{
     book::{Book, Entry},
     health::{DeviceHealth, Health},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -54,8 +54,8 @@ fn report(entries: &[Entry], inputs: &Inputs) -> Vec<DeviceHealth> {
     let discoveries = inputs.discoveries.borrow().clone();
     let devices = entries.iter().flat_map(|entry| &entry.devices);
     // Several claims may have shares of one device.
-    let devices: BTreeMap<_, _> = devices.map(|one| ((&one.pool, &one.device), ())).collect();
-    let health = devices.into_keys().map(|(pool, device)| {
+    let devices: BTreeSet<_> = devices.map(|one| (&one.pool, &one.device)).collect();
+    let health = devices.into_iter().map(|(pool, device)| {
         let key = instance_of(pool, device, &instances);
         let (health, message) = match key.map(|key| &instances[&key]) {
             None => (Health::Unhealthy, "its Instance is gone"),

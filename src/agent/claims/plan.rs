@@ -6,28 +6,37 @@ use crate::{
 };
 use petiole_dra::claim::Claim;
 
-/// Returns the requests of a claim in their order. A device that has no Instance is an error.
+/// Returns the number of the group of each device of a claim. The devices of a group are those of one request and of one
+/// Configuration, which may say what containers get of them.
+fn groups(claim: &Claim) -> Vec<usize> {
+    let mut groups: Vec<(&str, &str)> = vec![];
+    let of = claim.devices.iter().map(|device| {
+        let group = (device.base_request(), device.pool.as_str());
+        let known = groups.iter().position(|other| *other == group);
+        known.unwrap_or_else(|| {
+            groups.push(group);
+            groups.len() - 1
+        })
+    });
+    of.collect()
+}
+
+/// Returns the requests of a claim in the order of its groups. A device that has no Instance is an error.
 pub(crate) fn requests(claim: &Claim, instances: &Instances) -> Result<Vec<DeviceRequest>, String> {
-    let mut names: Vec<&str> = vec![];
     let mut requests: Vec<DeviceRequest> = vec![];
-    for device in &claim.devices {
+    for (device, group) in claim.devices.iter().zip(groups(claim)) {
         let key = instance_of(&device.pool, &device.device, instances).ok_or_else(|| {
             format!(
                 "device {} of pool {} has no Instance any more: delete the Pod, and the next one gets another device",
                 device.device, device.pool
             )
         })?;
-        let name = device.base_request();
-        let is_admin = device.admin_access == Some(true);
-        match names.iter().position(|known| *known == name) {
-            Some(n) => requests[n].devices.push(key),
-            None => {
-                names.push(name);
-                requests.push(DeviceRequest {
-                    devices: vec![key],
-                    is_admin,
-                });
-            }
+        match requests.get_mut(group) {
+            Some(request) => request.devices.push(key),
+            None => requests.push(DeviceRequest {
+                devices: vec![key],
+                is_admin: device.admin_access == Some(true),
+            }),
         }
     }
     Ok(requests)
@@ -36,33 +45,31 @@ pub(crate) fn requests(claim: &Claim, instances: &Instances) -> Result<Vec<Devic
 /// Returns the Instance of a device.
 pub(crate) fn instance_of(pool: &str, device: &str, instances: &Instances) -> Option<InstanceKey> {
     let configuration = dra::configuration_of(pool)?;
-    let mut instances = instances.iter();
-    let is_it = |key: &InstanceKey| dra::device_name(&key.name) == device;
-    let (key, _) = instances.find(|(key, instance)| {
-        instance.spec.configuration_key(&key.namespace) == configuration && is_it(key)
-    })?;
-    Some(key.clone())
+    let is_its = |key: &InstanceKey| {
+        let spec = instances.get(key).map(|instance| &instance.spec);
+        spec.is_some_and(|spec| spec.configuration_key(&key.namespace) == configuration)
+    };
+    let same = InstanceKey::new(&configuration.namespace, device);
+    let is_shortened = |key: &&InstanceKey| dra::device_name(&key.name) == device && is_its(key);
+    match is_its(&same) {
+        true => Some(same),
+        false => instances.keys().find(is_shortened).cloned(),
+    }
 }
 
-/// Returns the CDI devices of each device of a claim, in their order: the first of a request brings what the request gets.
+/// Returns the CDI devices of each device of a claim, in their order: the first of a group brings what the group gets.
 pub(crate) fn cdi_devices(claim: &Claim, edits: &[ContainerEdits]) -> Vec<Vec<String>> {
-    let mut seen: Vec<&str> = vec![];
-    let names = claim.devices.iter().map(|device| {
-        let name = device.base_request();
-        if seen.contains(&name) {
+    let mut begun = 0;
+    let names = groups(claim).into_iter().map(|group| {
+        if group < begun {
             return vec![];
         }
-        seen.push(name);
-        let n = seen.len() - 1;
-        let own = format!(
-            "{}={}",
-            dra::CDI_KIND,
-            claim_file::device_name(&claim.key.uid, n)
-        );
-        let further = edits.get(n).map(|edits| edits.cdi_devices.clone());
-        std::iter::once(own)
-            .chain(further.into_iter().flatten())
-            .collect()
+        begun = group + 1;
+        let name = claim_file::device_name(&claim.key.uid, group);
+        let further = edits.get(group).into_iter();
+        let further = further.flat_map(|edits| edits.cdi_devices.iter().cloned());
+        let own = [format!("{}={name}", dra::CDI_KIND)];
+        own.into_iter().chain(further).collect()
     });
     names.collect()
 }

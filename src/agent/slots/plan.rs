@@ -159,9 +159,14 @@ pub(crate) fn still_unused(
     changes
 }
 
-/// Returns the claims of slots that are free now.
-pub(crate) fn still_free(mut changes: Vec<SlotChange>, table: &SlotTable) -> Vec<SlotChange> {
-    changes.retain(|change| table.is_free(&change.slot));
+/// Returns the claims of slots that are free now and were not freed since the look began: what it saw may be of the last holder.
+pub(crate) fn still_free(
+    mut changes: Vec<SlotChange>,
+    table: &SlotTable,
+    begun: Duration,
+) -> Vec<SlotChange> {
+    changes
+        .retain(|change| table.is_free(&change.slot) && !table.is_freed_after(&change.slot, begun));
     changes
 }
 

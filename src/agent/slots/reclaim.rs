@@ -234,7 +234,10 @@ impl Memory {
             changes: released,
             begun,
         });
-        let adopt = (!claimed.is_empty()).then_some(Request::Adopt { changes: claimed });
+        let adopt = (!claimed.is_empty()).then_some(Request::Adopt {
+            changes: claimed,
+            begun,
+        });
         release.into_iter().chain(adopt).collect()
     }
 

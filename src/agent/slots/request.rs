@@ -29,9 +29,10 @@ pub(in crate::agent) enum Request {
         changes: Vec<SlotChange>,
         begun: Duration,
     },
-    /// Claims free slots that containers use.
+    /// Claims free slots that containers used in a look that began at uptime `begun`.
     Adopt {
         changes: Vec<SlotChange>,
+        begun: Duration,
     },
 }
 

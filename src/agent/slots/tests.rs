@@ -143,7 +143,10 @@ async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
         connections: BTreeMap::from([("cam-1".into(), "digest".to_owned())]),
         reply,
     };
-    tokio::join!(adopt(&slots, vec![change]), claim(&slots, request));
+    tokio::join!(
+        adopt(&slots, vec![change], Duration::ZERO),
+        claim(&slots, request)
+    );
     let claim = answer.await.unwrap().unwrap();
     let claimed: Vec<u32> = claim.changes().map(|change| change.slot.index).collect();
     assert_eq!(claimed, [0]);

@@ -3,7 +3,7 @@ use super::action::Action;
 use crate::controller::shared::{NAME, Shared};
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
 
 /// Makes the template that a new broker needs.
@@ -21,13 +21,8 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> kube::Result<()> 
     else {
         return Ok(());
     };
-    let kind = ApiResource {
-        group: "resource.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "resource.k8s.io/v1".to_owned(),
-        kind: "ResourceClaimTemplate".to_owned(),
-        plural: "resourceclaimtemplates".to_owned(),
-    };
+    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaimTemplate");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "resourceclaimtemplates");
     let client = shared.client.clone();
     let api: Api<DynamicObject> = Api::namespaced_with(client, &broker.key.namespace, &kind);
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();

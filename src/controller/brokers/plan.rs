@@ -234,10 +234,13 @@ impl<'a> Planner<'a> {
 }
 
 impl Target<'_> {
+    fn is_by_claims(&self) -> bool {
+        self.configuration.spec.allocation == Allocation::Dra
+    }
+
     /// Returns the template of the claims of its brokers, where the scheduler gives out the device.
     fn claim(&self) -> Option<Value> {
-        let is_by_claims = self.configuration.spec.allocation == Allocation::Dra;
-        is_by_claims.then(|| broker::claim_template(self.subject))
+        (self.is_by_claims()).then(|| broker::claim_template(self.subject))
     }
 
     fn broker(&self, key: ObjectKey, digest: &str) -> Broker {

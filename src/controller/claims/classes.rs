@@ -2,14 +2,19 @@
 use crate::{
     backoff::Backoff,
     cluster::is_not_found,
-    controller::{offered::Class, shared::NAME},
+    controller::{
+        offered::{Class, Offered},
+        shared::NAME,
+    },
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    },
 };
 use serde_json::json;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -23,20 +28,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// The label of the classes that are ours.
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// Keeps the classes until nobody can want any.
-pub(super) async fn keep(client: Client, mut wanted: watch::Receiver<BTreeMap<String, Class>>) {
-    let kind = ApiResource {
-        group: "resource.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "resource.k8s.io/v1".to_owned(),
-        kind: "DeviceClass".to_owned(),
-        plural: "deviceclasses".to_owned(),
-    };
+/// Keeps the classes until this replica does not act any more.
+pub(super) async fn keep(client: Client, mut wanted: watch::Receiver<Option<Arc<Offered>>>) {
+    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "DeviceClass");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "deviceclasses");
     let api: Api<DynamicObject> = Api::all_with(client, &kind);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
-        let now = wanted.borrow_and_update().clone();
-        let wait = match reconcile(&api, &now).await {
+        let Some(now) = wanted.borrow_and_update().clone() else {
+            return;
+        };
+        let wait = match reconcile(&api, &now.classes).await {
             Ok(()) => {
                 backoff.reset();
                 LOOK_AGAIN

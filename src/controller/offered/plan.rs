@@ -15,7 +15,10 @@ use crate::{
         instance::{Instance, is_seen},
         same_name::first_of_each_name,
     },
-    controller::world::{NodeState, World},
+    controller::{
+        queue::Waits,
+        world::{NodeState, World},
+    },
     model::{
         dra,
         instance_name::InstanceKey,
@@ -37,6 +40,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 /// The most properties of a device that become attributes. Beyond it: those that come first by name.
@@ -91,37 +95,70 @@ impl Class {
     }
 }
 
-/// Returns what is offered of the devices of a cluster.
-pub(crate) fn plan(world: &World, prefixes: &ResourcePrefixes, now: Timestamp) -> Offered {
+type Offering<'a> = BTreeMap<&'a ConfigurationKey, &'a Arc<Configuration>>;
+
+/// Returns what is offered of the devices of a cluster, and when that is another though nothing changes. Resources may have the
+/// `prefixes`. What was offered before stays of Configurations that cannot be read just now.
+pub(crate) fn plan(
+    world: &World,
+    prefixes: &ResourcePrefixes,
+    now: Timestamp,
+    before: Option<&Offered>,
+) -> (Offered, Waits) {
     let is_offered = |of: &Configuration| {
         of.spec.allocation == Allocation::Dra && of.metadata.deletion_timestamp.is_none()
     };
-    let offered = world.configurations.iter().filter(|(_, of)| is_offered(of));
-    let offered: BTreeMap<&ConfigurationKey, &Arc<Configuration>> = offered.collect();
-    if offered.is_empty() {
-        return Offered::default();
-    }
-    let age = |key: &ConfigurationKey| {
-        world.configurations[key]
-            .metadata
-            .creation_timestamp
-            .clone()
+    let offering = world.configurations.iter();
+    let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect();
+    let mut waits = Waits::default();
+    let mut offered = Offered {
+        pools: pools(world, &offering, now, &mut waits),
+        classes: classes(world, &offering, prefixes),
     };
-    let first = first_of_each_name(world.configurations.keys(), age);
+    let Some(before) = before else {
+        return (offered, waits);
+    };
+    for key in world.unreadable.keys() {
+        let (pool, class) = (dra::pool_name(key), dra::class_name(key));
+        let pools = before.pools.iter().filter(|known| known.name == pool);
+        offered.pools.extend(pools.cloned());
+        if let Some(known) = before.classes.get(&class) {
+            offered.classes.insert(class, known.clone());
+        }
+    }
+    (offered, waits)
+}
+
+fn pools(world: &World, offering: &Offering<'_>, now: Timestamp, waits: &mut Waits) -> Vec<Pool> {
     let mut devices: BTreeMap<ConfigurationKey, Vec<Device>> = BTreeMap::new();
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
-        if let Some(configuration) = offered.get(&of) {
+        if let Some(configuration) = offering.get(&of) {
+            let until = until_lost(instance, configuration, now);
+            until
+                .filter(|left| !left.is_zero())
+                .into_iter()
+                .for_each(|left| waits.add(left));
             let device = device(key, instance, configuration, &world.nodes, now);
             devices.entry(of).or_default().push(device);
         }
     }
-    let pools = offered.keys().map(|of| Pool {
+    let pools = offering.keys().map(|of| Pool {
         name: dra::pool_name(of),
         reach: Reach::OfEachDevice,
         devices: devices.remove(*of).unwrap_or_default(),
     });
-    let pools = pools.collect();
+    pools.collect()
+}
+
+fn classes(
+    world: &World,
+    offering: &Offering<'_>,
+    prefixes: &ResourcePrefixes,
+) -> BTreeMap<String, Class> {
+    let all = &world.configurations;
+    let age = |key: &ConfigurationKey| all[key].metadata.creation_timestamp.clone();
+    let first = first_of_each_name(all.keys(), age);
     let class = |(of, configuration): (&&ConfigurationKey, &&Arc<Configuration>)| {
         let has_name = first.get(of.name.as_str()) == Some(of);
         // Another prefix is somebody else's.
@@ -135,10 +172,7 @@ pub(crate) fn plan(world: &World, prefixes: &ResourcePrefixes, now: Timestamp) -
         };
         (dra::class_name(of), class)
     };
-    Offered {
-        pools,
-        classes: offered.iter().map(class).collect(),
-    }
+    offering.iter().map(class).collect()
 }
 
 fn device(
@@ -153,9 +187,9 @@ fn device(
     seen_by.retain(|node| status.is_none_or(|status| is_seen(status, node)));
     let mut taints = vec![];
     if seen_by.is_empty() {
-        let effect = match is_lost(instance, configuration, now) {
-            true => TaintEffect::NoExecute,
-            false => TaintEffect::NoSchedule,
+        let effect = match until_lost(instance, configuration, now) {
+            Some(Duration::ZERO) => TaintEffect::NoExecute,
+            Some(_) | None => TaintEffect::NoSchedule,
         };
         taints.push(taint(GONE, effect));
     }
@@ -203,15 +237,17 @@ fn by_plugins(instance: &Instance) -> i64 {
     i64::try_from(count.count()).unwrap_or(i64::MAX)
 }
 
-/// Returns whether the Pods of a device that no node sees are evicted.
-fn is_lost(instance: &Instance, configuration: &Configuration, now: Timestamp) -> bool {
-    let since = instance
+/// Returns the time until the Pods of a device that no node sees are evicted; `None` if they never are.
+fn until_lost(instance: &Instance, of: &Configuration, now: Timestamp) -> Option<Duration> {
+    let status = instance
         .status
         .as_ref()
-        .and_then(|status| status.unavailable_since());
-    let grace = configuration.spec.grace_period_seconds;
-    let is_over = |since: Timestamp| now.as_second().saturating_sub(since.as_second()) >= grace;
-    configuration.spec.when_gone == WhenGone::Evict && since.is_some_and(is_over)
+        .filter(|_| of.spec.when_gone == WhenGone::Evict)?;
+    let passed = now
+        .as_second()
+        .saturating_sub(status.unavailable_since()?.as_second());
+    let left = of.spec.grace_period_seconds.saturating_sub(passed);
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
 }
 
 fn taint(key: &str, effect: TaintEffect) -> Taint {

@@ -1,9 +1,10 @@
 //! Says who gives out the devices of a Configuration.
+use super::word::word;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Who gives out the devices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Allocation {
     /// The kubelet of each node, by device plugins.
     #[default]
@@ -13,16 +14,8 @@ pub enum Allocation {
     Dra,
 }
 
-/// Reads the field, which no API server has checked where there is none.
-pub(super) fn allocation<'de, D: Deserializer<'de>>(value: D) -> Result<Allocation, D::Error> {
-    match String::deserialize(value)?.as_str() {
-        "DevicePlugin" => Ok(Allocation::DevicePlugin),
-        "DRA" => Ok(Allocation::Dra),
-        other => {
-            let error = format!("spec.allocation is {other:?}: write DevicePlugin or DRA");
-            Err(D::Error::custom(error))
-        }
-    }
+pub(super) fn allocation<'de, D: Deserializer<'de>>(given: D) -> Result<Allocation, D::Error> {
+    word(given, "allocation", "DevicePlugin or DRA")
 }
 
 #[cfg(test)]

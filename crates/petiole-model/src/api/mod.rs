@@ -12,3 +12,4 @@ pub mod reason;
 pub mod same_name;
 mod when_gone;
 pub mod without_instances;
+mod word;

@@ -88,8 +88,12 @@ reasons! {
     ResourceTaken,
     ServiceNameTaken,
     ServiceRefused,
+    /// The API server does not take the devices that the scheduler is to give out.
+    SlicesRefused,
     SlotHeldTwice,
     SlotsHeldByLostNode,
+    /// The API server keeps no capacity of devices, so that the scheduler gives each to one claim.
+    SlotsNotShared,
     SlotsNotWritten,
     SlotsReleased,
     StartRefused,

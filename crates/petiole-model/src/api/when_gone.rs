@@ -1,25 +1,18 @@
 //! Says what becomes of Pods whose device is gone.
+use super::word::word;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What becomes of the Pods of a device that is gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WhenGone {
     #[default]
     Keep,
     Evict,
 }
 
-/// Reads the field, which no API server has checked where there is none.
-pub(super) fn when_gone<'de, D: Deserializer<'de>>(value: D) -> Result<WhenGone, D::Error> {
-    match String::deserialize(value)?.as_str() {
-        "Keep" => Ok(WhenGone::Keep),
-        "Evict" => Ok(WhenGone::Evict),
-        other => {
-            let error = format!("spec.whenGone is {other:?}: write Keep or Evict");
-            Err(D::Error::custom(error))
-        }
-    }
+pub(super) fn when_gone<'de, D: Deserializer<'de>>(given: D) -> Result<WhenGone, D::Error> {
+    word(given, "whenGone", "Keep or Evict")
 }
 
 #[cfg(test)]

@@ -140,6 +140,11 @@ impl SlotOwner {
         }
     }
 
+    /// Returns whether the ResourceClaim of this UID has the slot.
+    pub fn is_of_claim(&self, of: &str) -> bool {
+        matches!(self, Self::Claim { uid, .. } if uid == of)
+    }
+
     /// Returns whether a ResourceClaim has the slot.
     pub fn is_claim(&self) -> bool {
         matches!(self, Self::Claim { .. })

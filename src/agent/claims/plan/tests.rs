@@ -82,6 +82,42 @@ fn the_devices_of_a_request_are_one_containers_and_those_of_another_request_may_
     );
 }
 
+/// What a Configuration says of its containers is for its devices alone.
+#[test]
+fn one_request_for_devices_of_two_configurations_brings_each_what_its_own_says() {
+    let mut both = claim(&[
+        ("any", "cam-1", false),
+        ("any", "tv-1", false),
+        ("any", "cam-2", false),
+    ]);
+    both.devices[1].pool = "lab/tv".to_owned();
+    let mut instances = instances(&["cam-1", "cam-2", "tv-1"]);
+    let tv = instances.get_mut(&InstanceKey::new("lab", "tv-1")).unwrap();
+    Arc::make_mut(tv).spec.configuration_name = "tv".into();
+    let requests = requests(&both, &instances).unwrap();
+    let found = requests
+        .iter()
+        .map(|one| one.devices.iter().map(|key| &*key.name).collect());
+    let found: Vec<Vec<&str>> = found.collect();
+    assert_eq!(found, [vec!["cam-1", "cam-2"], vec!["tv-1"]]);
+    let devices = cdi_devices(&both, &[edits("cam-1-0,cam-2-0"), edits("tv-1-0")]);
+    let own = |n: usize| vec![format!("akri.sh/claim=u-1-{n}")];
+    assert_eq!(devices, [own(0), own(1), vec![]]);
+}
+
+#[test]
+fn a_device_whose_name_is_not_its_instances_is_found_and_that_of_another_configuration_is_not() {
+    let long = format!("cam-{}", "x".repeat(70));
+    let instances = instances(&["cam.1", &long]);
+    let of =
+        |pool: &str, device: &str| Some(instance_of(pool, device, &instances)?.name.to_string());
+    assert_eq!(of("lab/cam", "cam-1").as_deref(), Some("cam.1"));
+    let device = dra::device_name(&long.as_str().into());
+    assert_eq!(of("lab/cam", &device), Some(long.clone()));
+    assert_eq!(of("lab/tv", "cam-1"), None);
+    assert_eq!(of("other/cam", "cam-1"), None);
+}
+
 #[test]
 fn a_device_without_an_instance_is_named() {
     let refused = requests(&claim(&[("a", "cam-3", false)]), &instances(&["cam-1"]));

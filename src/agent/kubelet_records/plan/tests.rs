@@ -224,3 +224,34 @@ fn a_checkpoint_that_can_be_read_has_all_that_containers_may_have_and_one_that_c
         assert_eq!(look.all_uses(), expected, "{look:?}");
     }
 }
+
+/// The kubelet has no list of the slots of claims: it says when one is not needed any more.
+#[test]
+fn a_slot_of_a_claim_is_in_use_until_it_is_unprepared_and_makes_the_kubelet_write_nothing() {
+    let held = |uid: &str| Held {
+        key: InstanceKey::new("default", "cam-1"),
+        slot: SlotId::new("cam-1", 0),
+        owner: SlotOwner::Claim {
+            uid: uid.to_owned(),
+            node: "n".into(),
+        },
+        answered: Duration::ZERO,
+    };
+    let mut records = records(&[], true);
+    records.claims.uids.insert("u-1".to_owned());
+    records.claims.uses.push(Use {
+        ids: ["cam-1-0".parse().unwrap()].into(),
+        claim: Some("u-1".to_owned()),
+        ..Use::default()
+    });
+    assert!(records.is_prepared(&held("u-1")) && !records.is_prepared(&held("u-2")));
+    let by_plugin = Held {
+        owner: SlotOwner::Node("n".into()),
+        ..held("u-1")
+    };
+    assert!(!records.is_prepared(&by_plugin));
+    let id = by_plugin.id();
+    assert!(!records.doubts(&[held("u-1")]).contains(&id));
+    assert!(records.doubts(&[by_plugin]).contains(&id));
+    assert!(used(&records).contains(&id));
+}

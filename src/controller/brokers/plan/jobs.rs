@@ -195,15 +195,14 @@ fn started(
 ) -> Result<Action, SpecError> {
     let selector = &target.configuration.spec.node_selector;
     let mut job = broker::job(target.subject, generation, spec, selector)?;
-    let claim = target.claim();
-    if claim.is_some() {
+    if target.is_by_claims() {
         broker::by_claim(target.subject, &mut job["spec"]["template"]["spec"]);
     }
     Ok(Action::CreateJob {
         broker,
         owner: target.uid.to_owned(),
         job,
-        claim,
+        claim: target.claim(),
         generation,
     })
 }

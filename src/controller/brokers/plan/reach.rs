@@ -143,7 +143,7 @@ impl WantedPods<'_, '_> {
     pub(super) fn pod(&self, name: &str, places: &[&Place<'_>]) -> Result<Value, SpecError> {
         let nodes: Vec<&NodeName> = places.iter().map(|place| place.node).collect();
         let mut pod = broker::pod(self.target.subject, name, &nodes, self.spec)?;
-        if self.target.claim().is_some() {
+        if self.target.is_by_claims() {
             broker::by_claim(self.target.subject, &mut pod["spec"]);
         }
         let annotations = &mut pod["metadata"]["annotations"];

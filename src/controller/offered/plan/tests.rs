@@ -24,9 +24,13 @@ fn world(spec: Value, of_instance: Value) -> World {
     world
 }
 
-fn offered(world: &World) -> Offered {
+fn planned(world: &World, before: Option<&Offered>) -> (Offered, Waits) {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
-    plan(world, &"akri.sh".parse().unwrap(), now)
+    plan(world, &"akri.sh".parse().unwrap(), now, before)
+}
+
+fn offered(world: &World) -> Offered {
+    planned(world, None).0
 }
 
 fn only(world: &World) -> Device {
@@ -104,7 +108,12 @@ fn a_device_that_no_node_sees_gets_no_new_pods_and_those_that_are_to_follow_it_a
         ("Evict", "2026-01-01T00:59:00Z", TaintEffect::NoExecute),
     ] {
         let status = status(vec![gone("a"), gone("b")], since);
-        let device = only(&world(json!({"whenGone": when_gone}), status));
+        let world = world(json!({"whenGone": when_gone}), status);
+        // Nothing else may happen at the end of the grace period.
+        let first = planned(&world, None).1.first().map(|wait| wait.as_secs());
+        let expected = (when_gone == "Evict" && effect == TaintEffect::NoSchedule).then_some(1);
+        assert_eq!(first, expected, "{when_gone} {since}");
+        let device = only(&world);
         let taints: Vec<_> = device.taints.iter().map(|t| (&*t.key, t.effect)).collect();
         assert_eq!(taints, [(GONE, effect)], "{when_gone} {since}");
         let selector = device.node_selector.unwrap();
@@ -124,10 +133,7 @@ fn a_configuration_has_a_class_with_its_resource_unless_plugins_have_its_devices
         "{expression}"
     );
     let plugins = world(json!({"allocation": "DevicePlugin"}), json!({}));
-    assert_eq!(
-        super::plan(&plugins, &"akri.sh".parse().unwrap(), Timestamp::UNIX_EPOCH),
-        Offered::default()
-    );
+    assert_eq!(planned(&plugins, None).0, Offered::default());
 }
 
 #[test]
@@ -140,4 +146,16 @@ fn a_device_with_one_slot_needs_no_capacity() {
         (device.allow_multiple_allocations, device.capacity.len()),
         (None, 0)
     );
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_just_now_keeps_what_was_offered_and_one_that_is_gone_does_not()
+ {
+    let mut world = world(json!({}), json!({}));
+    let before = offered(&world);
+    let (of, _) = world.configurations.pop_first().unwrap();
+    assert_eq!(planned(&world, Some(&before)).0, Offered::default());
+    world.unreadable.insert(of, "spec".to_owned());
+    assert_eq!(planned(&world, Some(&before)).0, before);
+    assert_eq!(planned(&world, None).0, Offered::default());
 }

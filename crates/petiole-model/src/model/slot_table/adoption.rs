@@ -112,6 +112,8 @@ impl SlotTable {
                     to: Some(owner(one, &self.node)),
                     slot,
                 }),
+                // Another node holds the slot for the same claim.
+                Some(other) if one.claim.as_ref().is_some_and(|uid| other.is_of_claim(uid)) => {}
                 // The other resource of this node holds the slot, and its container is gone: the slot is released soon.
                 Some(other) if *other.node() == self.node && !self.is_used(&slot, other, uses) => {}
                 Some(other) => adoptions.twice.push(HeldTwice {

@@ -134,7 +134,7 @@ impl SlotTable {
     }
 
     /// Decides which slots a ResourceClaim gets, all or nothing: one for each of `devices`, in their order. A claim that has
-    /// some gets the same ones again.
+    /// some gets the same ones again. Pods of several nodes may have one claim: one node holds its slots, and the others use them.
     pub fn plan_resource_claim(
         &self,
         uid: &str,
@@ -150,15 +150,18 @@ impl SlotTable {
             let slots = self.instances.get(instance).ok_or_else(unknown)?;
             confirmed(slots)?;
             let indexes = slots.owners.iter();
-            let mine = indexes.filter(|(_, owner)| **owner == me);
-            let mine = mine.map(|(index, _)| SlotId::new(instance, *index));
-            let mut slots_of = mine.chain(self.free_slots(instance));
+            let its = indexes.filter(|(_, owner)| owner.is_of_claim(uid));
+            let mut its: Vec<_> = its.map(|(index, owner)| (*owner != me, *index)).collect();
+            its.sort_unstable();
+            let its = its.into_iter().map(|(_, n)| SlotId::new(instance, n));
+            let mut slots_of = its.chain(self.free_slots(instance));
             let slot = slots_of.find(|slot| !taken.contains(slot));
             let slot = slot.ok_or_else(|| self.why_none(instance))?;
+            let from = self.settled_owner(&slot)?.cloned();
             changes.push(SlotChange {
                 key: slots.key.clone(),
-                from: self.settled_owner(&slot)?.cloned(),
-                to: Some(me.clone()),
+                to: Some(from.clone().unwrap_or_else(|| me.clone())),
+                from,
                 slot: slot.clone(),
             });
             taken.insert(slot);

@@ -120,3 +120,57 @@ fn what_a_claim_has_by_its_record_is_claimed_again_for_it() {
     let another = table([by_claims("cam-1", 2, &[(1, "node-b")])]);
     assert_eq!(another.adoptions(&[one]).twice.len(), 1);
 }
+
+/// A look at the records may have begun before the kubelet unprepared the claim, and end after that.
+#[test]
+fn a_look_that_began_before_a_claim_ended_does_not_give_it_its_slot_again() {
+    let own = ObservedSlots {
+        is_own: true,
+        ..by_claims("cam-1", 1, &[(0, "claim:u-1:node-a")])
+    };
+    let mut table = table([own]);
+    let seen = Use {
+        ids: ["cam-1-0".parse().unwrap()].into(),
+        claim: Some(UID.to_owned()),
+        ..Use::default()
+    };
+    let at = Duration::from_secs;
+    table.confirm(vec![seen.clone()], table.arrivals(), at(1));
+    let held = table.held().remove(0);
+    let freed = SlotChange {
+        key: held.key,
+        slot: held.slot.clone(),
+        from: Some(held.owner),
+        to: None,
+    };
+    table.settle_own(&[freed], Some(at(6)));
+    table.confirm(vec![seen.clone()], table.arrivals(), at(5));
+    assert!(table.is_free(&held.slot));
+    assert!(table.is_freed_after(&held.slot, at(5)) && !table.is_freed_after(&held.slot, at(7)));
+    table.confirm(vec![seen], table.arrivals(), at(7));
+    assert!(!table.is_free(&held.slot), "a later look is right");
+}
+
+/// Pods of several nodes may have one claim. One node holds the slot, and when it ends there, the next look finds it free.
+#[test]
+fn a_claim_that_pods_of_two_nodes_have_takes_one_slot() {
+    let usage = [(0, "claim:u-1:node-b")];
+    let one = table([by_claims("cam-1", 2, &usage)]);
+    assert_eq!(
+        planned(&one, &["cam-1"]).unwrap(),
+        ["cam-1-0=claim:u-1:node-b"]
+    );
+    let used = Use {
+        ids: ["cam-1-0".parse().unwrap()].into(),
+        claim: Some(UID.to_owned()),
+        ..Use::default()
+    };
+    let adoptions = one.adoptions(std::slice::from_ref(&used));
+    assert_eq!((adoptions.changes, adoptions.twice), (vec![], vec![]));
+    let ended = table([by_claims("cam-1", 2, &[])]);
+    let adopted = ended.adoptions(&[used]).changes;
+    let to = adopted
+        .iter()
+        .map(|change| change.to.as_ref().unwrap().to_string());
+    assert!(to.eq(["claim:u-1:node-a".to_owned()]), "{adopted:?}");
+}

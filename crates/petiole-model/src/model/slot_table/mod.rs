@@ -74,6 +74,9 @@ pub struct SlotTable {
     writing: BTreeMap<SlotId, Option<SlotOwner>>,
     /// The time at which the last claim of a slot was answered. Slots adopted at start have no entry.
     answered: BTreeMap<SlotId, Duration>,
+    /// The time at which each free slot was freed. A look at the kubelet's records that began before it may have seen its holder:
+    /// a ResourceClaim ends at any time.
+    freed: BTreeMap<SlotId, Duration>,
     own: own::OwnSlots,
     /// The ids that each Configuration's resource lists, with their Instances. An id keeps its Instance while listed.
     listed: BTreeMap<ConfigurationName, BTreeMap<u32, InstanceName>>,
@@ -91,6 +94,7 @@ impl SlotTable {
             arrivals: 0,
             writing: BTreeMap::new(),
             answered: BTreeMap::new(),
+            freed: BTreeMap::new(),
             own: own::OwnSlots::default(),
             listed: BTreeMap::new(),
             unobserved: BTreeSet::new(),
@@ -161,6 +165,8 @@ impl SlotTable {
                 || self.writing.contains_key(slot)
                 || own.remembers(slot)
         });
+        self.freed
+            .retain(|slot, _| self.instances.contains_key(&slot.instance));
         self.relist(&configurations);
     }
 
@@ -243,10 +249,12 @@ impl SlotTable {
         match &change.to {
             Some(owner) => {
                 self.answered.insert(change.slot.clone(), now);
+                self.freed.remove(&change.slot);
                 slots.map(|slots| slots.owners.insert(change.slot.index, owner.clone()));
             }
             None => {
                 self.answered.remove(&change.slot);
+                self.freed.insert(change.slot.clone(), now);
                 slots.map(|slots| slots.owners.remove(&change.slot.index));
             }
         }
@@ -333,6 +341,17 @@ impl SlotTable {
     /// Returns whether the slot has no owner, and none is being written.
     pub fn is_free(&self, slot: &SlotId) -> bool {
         matches!(self.settled_owner(slot), Ok(None))
+    }
+
+    /// Returns whether this node is the one that holds a slot after the change, or that frees it.
+    pub fn is_mine(&self, change: &SlotChange) -> bool {
+        let owner = change.to.as_ref().or(change.from.as_ref());
+        owner.is_none_or(|owner| *owner.node() == self.node)
+    }
+
+    /// Returns whether the slot was freed after this uptime.
+    pub fn is_freed_after(&self, slot: &SlotId, begun: Duration) -> bool {
+        self.freed.get(slot).is_some_and(|freed| *freed > begun)
     }
 
     fn free_slots(&self, instance: &InstanceName) -> impl Iterator<Item = SlotId> {

@@ -191,7 +191,9 @@ impl SlotTable {
         if !unsettled.is_empty() {
             let mut adopted = self.adoptions(&uses).changes;
             adopted.retain(|change| {
-                unsettled.contains(&change.slot.instance) && self.is_own(&change.slot)
+                unsettled.contains(&change.slot.instance)
+                    && self.is_own(&change.slot)
+                    && !self.is_freed_after(&change.slot, begun)
             });
             self.settle(&adopted, Some(begun));
             changes.extend(adopted);

@@ -92,7 +92,6 @@ fn an_instance_that_is_made_anew_has_the_slots_that_containers_use() {
     let one_use = |id: &str, slot: &str| Use {
         ids: [id.parse().unwrap()].into(),
         env_slots: [slot.parse().unwrap()].into(),
-        claim: None,
         ..Use::default()
     };
     fixture.uses = vec![

@@ -70,7 +70,6 @@ fn a_container_keeps_the_slot_of_an_instance_that_is_made_again_under_its_own_na
     let held = Use {
         ids: ["zigbee-a1-0".parse().unwrap()].into(),
         env_slots: ["zigbee-a1-0".parse().unwrap()].into(),
-        claim: None,
         ..Use::default()
     };
     fixture.uses = vec![held];

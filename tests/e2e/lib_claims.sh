@@ -1,0 +1,108 @@
+# What the suites of Dynamic Resource Allocation share. Sourced after lib_cluster.sh.
+# shellcheck shell=bash disable=SC2317 # `within` calls functions
+
+# ---- what the scheduler is offered, and what it gave ----
+
+devices() { # POOL: names, in all slices
+  kubectl get resourceslices -o json | jq -r --arg p "$1" '[.items[].spec | select(.pool.name == $p) | .devices[]?.name] | sort | join(" ")'
+}
+
+has_devices() { # POOL COUNT
+  [ "$(devices "$1" | wc -w)" = "$2" ]
+}
+
+taints_of() { # DEVICE
+  kubectl get resourceslices -o json | jq -r --arg d "$1" '[.items[].spec.devices[]? | select(.name == $d) | .taints[]? | "\(.key)=\(.effect)"] | join(" ")'
+}
+
+has_taints() { # DEVICE TAINTS
+  [ "$(taints_of "$1")" = "$2" ]
+}
+
+usage_of() { # INSTANCE: the kind of each owner
+  kubectl get instances.akri.sh "$1" -o json | jq -r '[.spec.deviceUsage // {} | .[] | select(. != "") | if startswith("claim:") then "claim" else "plugin" end] | sort | join(" ")'
+}
+
+has_usage() { # INSTANCE KINDS
+  [ "$(usage_of "$1")" = "$2" ]
+}
+
+one_of() { # CONFIGURATION
+  kubectl get instances.akri.sh -o json | jq -r --arg c "$1" '[.items[] | select(.spec.configurationName == $c) | .metadata.name][0]'
+}
+
+usages() { # of all Instances
+  kubectl get instances.akri.sh -o json | jq -c '[.items[].spec.deviceUsage]'
+}
+
+usages_are() {
+  [ "$(usages)" = "$1" ]
+}
+
+versions() { # of the slices
+  kubectl get resourceslices -o json | jq -c '[.items[].metadata.resourceVersion]'
+}
+
+versions_are() {
+  [ "$(versions)" = "$1" ]
+}
+
+phases() { # PREFIX of names: how many Pods are in each phase
+  kubectl get pods -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | .status.phase] | group_by(.) | map("\(.[0])=\(length)") | join(" ")'
+}
+
+has_phases() { # PREFIX PHASES
+  [ "$(phases "$1")" = "$2" ]
+}
+
+prepared_on() { # NODE: claims that are prepared there
+  find "$CLUSTER_DIR/$1/var/lib/kubelet/plugins/akri.sh/claims" -name '*.json' | wc -l
+}
+
+cdi_files_on() { # NODE
+  find "$CLUSTER_DIR/$1/var/run/cdi" "$CLUSTER_DIR/$1/run/cdi" -name 'akri.sh-claim-*.json' 2>/dev/null | wc -l
+}
+
+is_unprepared() { # no node has a prepared claim or a file of one
+  local node
+  for node in node-1 node-2; do
+    [ "$(prepared_on "$node")" = 0 ] && [ "$(cdi_files_on "$node")" = 0 ] || return 1
+  done
+}
+
+# claiming_pod NAME NODE|- SELECTOR [COUNT [POLICY]]: a Pod with a claim of its own for devices that the CEL expression selects.
+claiming_pod() {
+  local node=''
+  [ "$2" = - ] || node="nodeSelector: {kubernetes.io/hostname: $2}"
+  kubectl create -f - >/dev/null <<X
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: $1}
+spec:
+  spec:
+    devices:
+      requests:
+        - name: device
+          exactly: {deviceClassName: akri.default.cam, count: ${4:-1}, selectors: [{cel: {expression: '$3'}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: ${5:-Never}
+  $node
+  resourceClaims: [{name: device, resourceClaimTemplateName: $1}]
+  containers:
+    - name: main
+      image: docker.io/library/busybox:stable
+      command: [/bin/sh, -c, "env | sort; exec sleep 2147483647"]
+      resources: {claims: [{name: device}]}
+X
+}
+
+fresh() {
+  kubectl delete resourceclaimtemplates --all --wait=false >/dev/null
+  clean
+  within 30 "all claims are unprepared" is_unprepared
+}
