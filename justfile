@@ -89,7 +89,7 @@ book:
     rm -rf target/book
     mkdir -p target/book/src
     # The layout of the repository, so that a link works here and there.
-    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} crates/*/{README.md,examples} src/lib.rs target/book/src
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} crates/*/{README.md,UPSTREAM.md,examples} src/lib.rs target/book/src
     mv target/book/src/docs/book.toml target/book
     sed -e 's,](,](docs/,' -e 's,](docs/\.\./,](,' docs/SUMMARY.md >target/book/src/SUMMARY.md
     rm target/book/src/docs/SUMMARY.md
@@ -173,6 +173,7 @@ e2e-long seconds="1000": image
     MDNS_QUIET={{ seconds }} tests/e2e/run "mdns: all libraries"
     HOSTILE_SECONDS=60 PETIOLE_OPTIMISED="$PWD/target/release/petiole" tests/e2e/run hostile:
     TOGETHER_SECONDS=120 tests/e2e/run together:
+    RACE_ROUNDS=20 tests/e2e/run claims_speed:
     OPCUA_STACKS=yes tests/e2e/run opcua:
     MQTT_STACKS=yes tests/e2e/run mqtt:
     PROBE_STACKS=yes tests/e2e/run probe:

@@ -46,6 +46,7 @@ pub(super) async fn run(
             let driver = Prepare {
                 allocator: allocator.clone(),
                 folder: claims.folder.clone(),
+                metadata: claims.metadata(),
             };
             let plugin = Plugin::new(claims.settings.clone(), driver, claims.client.clone());
             let served = match plugin {

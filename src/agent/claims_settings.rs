@@ -51,6 +51,12 @@ impl Claims {
         })
     }
 
+    /// Returns the folder of what containers may read of their devices.
+    pub(super) fn metadata(&self) -> PathBuf {
+        let plugins = self.settings.kubelet_root.join("plugins");
+        plugins.join(dra::DRIVER).join("metadata")
+    }
+
     /// Returns the claims that are prepared, and what their containers were given.
     pub(super) async fn prepared(&self) -> anyhow::Result<Prepared> {
         let (book, folder) = (self.book.clone(), self.folder.clone());

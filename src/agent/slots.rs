@@ -164,7 +164,7 @@ async fn claim(slots: &Slots, request: ClaimRequest) -> Option<BoxFuture<'_, ()>
                 claim,
                 writes,
                 undo,
-            }) => match write(slots, &claim, writes).await {
+            }) => match write(slots, writes).await {
                 Written::Done => break (claim, undo),
                 Written::Refused(StoreError::SlotTaken { .. }) if tries + 1 < TRIES => {
                     tries += 1;
@@ -277,8 +277,8 @@ enum Written<'a> {
     Late(BoxFuture<'a, Result<(), StoreError>>),
 }
 
-async fn write<'a>(slots: &'a Slots, claim: &Claim, exchanges: Vec<Exchange>) -> Written<'a> {
-    let changes: Vec<SlotChange> = claim.changes().cloned().collect();
+async fn write(slots: &Slots, exchanges: Vec<Exchange>) -> Written<'_> {
+    let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
     // A device may become one of several nodes during the write: what was not written is remembered also then.
     let (own, others) = plan::divided(exchanges, &slots.table.borrow());
     slots.table.begin(&changes);

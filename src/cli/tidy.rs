@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Agents do this by themselves, five and a half minutes after a device's plugin stopped. This command is for a cluster
 /// whose agents are gone. It removes the entries with our prefixes that belong to no Instance from the capacity of all
-/// nodes, and labels `akri.sh/has-…` of Configurations that do not exist. A kubelet puts an entry back for 5 minutes after its plugin stopped;
+/// nodes, labels `akri.sh/has-…` of Configurations that do not exist, and the ResourceSlices and DeviceClasses of such. Of Pods with claims
+/// that cannot start or end without an agent it says what to run. A kubelet puts an entry back for 5 minutes after its plugin stopped;
 /// --wait removes these too.
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -71,6 +72,13 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
                 is_first = false;
                 has_removed |= entries.iter().any(|(_, action)| *action == Action::Removed);
             }
+            Progress::Offer(kind, name, action) => {
+                writeln!(stdout(), "{kind} {name}: {}", words(action))?;
+            }
+            Progress::Stuck(command) => writeln!(
+                stderr(),
+                "a Pod with a claim is on a node without an agent, and cannot start or end; run: {command}"
+            )?,
             Progress::Waits => writeln!(
                 stderr(),
                 "waiting until every entry has stayed away for 25 s: for 5 minutes after a plugin stopped its kubelet puts them back"
@@ -93,13 +101,21 @@ const HEAD: [&str; 4] = ["NODE", "RESOURCE", "CAPACITY", "ACTION"];
 fn table(head: Option<[&str; 4]>, entries: &[(Entry, Action)]) -> anyhow::Result<String> {
     let mut rows: Vec<_> = head.map(row).into_iter().collect();
     rows.extend(entries.iter().map(|(entry, action)| {
-        let action = match action {
-            Action::WouldBeRemoved => "would be removed",
-            Action::Removed => "removed",
-        };
-        row([&entry.node, &entry.resource, &entry.capacity, action])
+        row([
+            &entry.node,
+            &entry.resource,
+            &entry.capacity,
+            words(*action),
+        ])
     }));
     table::table(&rows)
+}
+
+fn words(action: Action) -> &'static str {
+    match action {
+        Action::WouldBeRemoved => "would be removed",
+        Action::Removed => "removed",
+    }
 }
 
 #[cfg(test)]

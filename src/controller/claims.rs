@@ -39,10 +39,11 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
                 }
             };
             tokio::select! {
+                biased; // what is simulated has one order
+                followed = follow => followed?,
                 () = publisher.run() => {}
                 () = classes::keep(client, shared.offered.subscribe()) => {}
                 () = report(states, &shared.not_offered) => {}
-                followed = follow => followed?,
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Removes stale capacity entries and whole installations. Agents do that by themselves; this is for a cluster whose
 //! agents are gone or are about to be removed.
 mod capacity;
+mod claims;
 mod failure;
 mod objects;
 mod plan;

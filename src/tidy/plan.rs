@@ -137,6 +137,8 @@ pub(super) struct State {
     /// The keys as `<namespace>/<name>`.
     pub(super) configurations: Vec<String>,
     pub(super) instances: Vec<InstanceUse>,
+    /// The Pods that have devices by claims.
+    pub(super) claiming: Vec<String>,
     /// The nodes whose kubelet reports. Other nodes keep their last values for ever.
     pub(super) nodes: BTreeMap<NodeName, NodeResources>,
 }
@@ -183,6 +185,10 @@ pub(super) fn left(
         ("Configurations", state.configurations.clone()),
         ("Instances", instances),
         ("allocatable", allocatable),
+        (
+            "Pods with claims, which cannot end without the agents: delete them first",
+            state.claiming.clone(),
+        ),
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
@@ -344,6 +350,7 @@ mod tests {
     #[test]
     fn what_is_left_is_named() {
         let mut state = State {
+            claiming: vec![],
             configurations: vec!["default/cam".to_owned()],
             instances: (1..=7)
                 .map(|n| instance(&format!("cam-{n}"), &["a"]))
@@ -372,6 +379,7 @@ mod tests {
     #[test]
     fn what_was_stale_before_is_not_waited_for_without_end() {
         let state = State {
+            claiming: vec![],
             nodes: BTreeMap::from([("a".into(), resources(&[("ghost", "5")]))]),
             ..State::default()
         };

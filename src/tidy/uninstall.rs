@@ -1,6 +1,7 @@
 //! Removes everything that came from Configurations before the agents are removed: the agents stop their plugins and
 //! delete the sockets.
 use super::{
+    claims,
     failure::Failure,
     objects::{configurations, instances},
     plan::{InitialState, State, UnbackedEntries, left},
@@ -90,6 +91,9 @@ async fn read_state(
             .map(|metadata| cluster::key_of(metadata).to_string())
             .collect(),
         instances,
+        claiming: (claims::pods(client).await?.iter())
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect(),
         nodes: nodes
             .into_iter()
             .filter(|(_, node)| node.is_ready)

@@ -13,7 +13,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-kubelet", 4_900),
     ("crates/petiole-kubelet-api", 950),
     ("crates/petiole-mdns", 4_400),
-    ("crates/petiole-model", 5_450),
+    ("crates/petiole-model", 5_550),
     ("crates/petiole-mqtt", 1_400),
     ("crates/petiole-onvif", 1_900),
     ("crates/petiole-opcua", 1_850),
@@ -21,7 +21,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 250),
-    ("src/agent", 9_900),
+    ("src/agent", 9_960),
     ("src/cli", 3_400),
     ("src/controller", 10_100),
     ("src/convert", 550),
@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/merge", 1_600),
     ("src/proto", 100),
     ("src/store", 2_550),
-    ("src/tidy", 700),
+    ("src/tidy", 900),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

@@ -213,3 +213,76 @@ test_an_api_server_and_a_node_that_are_away_lose_no_claim() {
 is_running_again() { # POD of node-1, whose containers a power cut ended
   [ "$(kubectl get pod "$1" -o 'jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}')" = "Running 1" ]
 }
+
+# asking NAME DEVICES CONTAINERS [NAMESPACE]: a Pod with one claim. DEVICES is `spec.devices` of it, CONTAINERS what uses it in the Pod's only container.
+asking() {
+  kubectl -n "${4:-default}" create -f - >/dev/null <<X
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: $1}
+spec: {spec: {devices: $2}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  resourceClaims: [{name: devices, resourceClaimTemplateName: $1}]
+  containers:
+    - name: main
+      image: docker.io/library/busybox:stable
+      command: [/bin/sh, -c, "env | sort; $FOREVER"]
+      resources: {claims: [$3]}
+X
+}
+
+slots_of() { # POD [NAMESPACE]: those that its variables with a digest name
+  kubectl -n "${2:-default}" logs "$1" | sed -n 's/^AKRI_SLOT_[0-9A-F]*=//p' | sort | xargs
+}
+
+rooms_of() { # POD
+  kubectl logs "$1" | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs
+}
+
+any_with() { # ROOM: the fields of a request
+  echo "deviceClassName: cameras, selectors: [{cel: {expression: 'device.attributes[\"akri.sh\"].ROOM == \"$1\"'}}]"
+}
+
+test_claims_of_every_kind_get_what_they_ask_for() {
+  fresh
+  echoes hall 2 "allocation: DRA, brokerProperties: {ROOM: hall}"
+  echoes yard 1 "allocation: DRA, brokerProperties: {ROOM: yard}"
+  within 15 "the hall's devices are offered" has_devices default/hall 2
+  within 15 "the yard's device is offered" has_devices default/yard 1
+  kubectl create -f - >/dev/null <<<'{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "cameras"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == \"akri.sh\""}}]}}'
+  local use='{name: devices}'
+  asking room '{requests: [{name: two, exactly: {deviceClassName: cameras, count: 2}}], constraints: [{matchAttribute: akri.sh/ROOM}]}' "$use"
+  within 20 "a Pod has two cameras of one room" is_running room
+  equal "the rooms" "hall hall" "$(rooms_of room)"
+  equal "the rooms in the file about its devices" "hall hall" "$(kubectl exec room -- cat /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/two/akri.sh-metadata.json |
+    jq -r 'select(.apiVersion == "metadata.resource.k8s.io/v1beta1") | [.requests[].devices[].attributes.ROOM.string] | join(" ")')"
+  kubectl delete pod room --now >/dev/null
+  asking first "{requests: [{name: one, firstAvailable: [{name: best, $(any_with roof)}, {name: next, $(any_with yard)}]}]}" "$use"
+  within 20 "a Pod has the first that there is" is_running first
+  equal "the room" yard "$(rooms_of first)"
+  asking requests "{requests: [{name: a, exactly: {$(any_with hall)}}, {name: b, exactly: {$(any_with hall)}}]}" '{name: devices, request: a}, {name: devices, request: b}'
+  within 20 "a container has two requests" is_running requests
+  equal "the devices of both" 2 "$(slots_of requests | wc -w)"
+  asking waits "{requests: [{name: one, exactly: {deviceClassName: cameras}}]}" "$use"
+  for_all_of 5 "what all have nobody else gets" has_phases waits Pending=1
+  kubectl create namespace watchers >/dev/null
+  kubectl label namespace watchers resource.kubernetes.io/admin-access=true >/dev/null
+  asking looks "{requests: [{name: all, exactly: {deviceClassName: cameras, allocationMode: All, adminAccess: true}}]}" "$use" watchers
+  within 20 "who only looks waits for nobody" looks_on
+  equal "the devices that it looks at" "hall hall yard" "$(kubectl -n watchers logs looks | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs)"
+  is_empty slots_of looks watchers || fail "who only looks has slots"
+  kubectl delete pod requests --now >/dev/null
+  within 20 "what was freed is had" is_running waits
+  kubectl delete namespace watchers --wait=false >/dev/null
+  kubectl delete deviceclass cameras >/dev/null
+}
+
+looks_on() {
+  [ "$(kubectl -n watchers get pod looks -o 'jsonpath={.status.phase}')" = Running ]
+}

@@ -203,6 +203,7 @@ impl Agent {
                 namespace: "default".to_owned(),
                 name: name.clone(),
             },
+            in_pod: None,
             devices: claim.devices.iter().map(device).collect(),
             configs: vec![],
         };

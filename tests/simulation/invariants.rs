@@ -13,7 +13,7 @@
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
-use super::{World, brokers, control_plane, objects::Claim};
+use super::{World, brokers, claims::is_claimed, control_plane, objects::Claim};
 use crate::{
     api::{
         condition::Condition,
@@ -270,7 +270,7 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         }
     }
     for (slot, usage) in usage {
-        if !may_show.contains(&(slot.clone(), usage.clone())) {
+        if !may_show.contains(&(slot.clone(), usage.clone())) && !is_claimed(world, usage) {
             faults.push(format!(
                 "at rest {slot} shows {usage}, and no container has it"
             ));

@@ -24,6 +24,7 @@
 mod agent;
 mod api_server;
 mod brokers;
+mod claims;
 mod control_plane;
 mod controller;
 mod devices;

@@ -134,6 +134,14 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a folder with its files. One that is gone is no error.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(path, &e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Adds the path to an error.
 pub fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))

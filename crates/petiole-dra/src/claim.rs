@@ -10,6 +10,9 @@ const UID_LIMIT: usize = 63;
 /// a UID that is too long.
 const NAME_LIMIT: usize = 253;
 
+/// The annotation of a claim that was made for a Pod: its name there.
+const IN_POD: &str = "resource.kubernetes.io/pod-claim-name";
+
 /// The identity of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimKey {
@@ -48,6 +51,8 @@ impl ClaimKey {
 pub struct Claim {
     /// Its identity.
     pub key: ClaimKey,
+    /// The name that a Pod gives the claim, if it was made for the Pod.
+    pub in_pod: Option<String>,
     /// The devices of this driver, in the order of the allocation: at least one.
     pub devices: Vec<AllocatedDevice>,
     /// The configuration for this driver. Of two that are for one request, the later one is more specific.
@@ -95,8 +100,10 @@ pub(crate) fn checked(
     };
     let mut configs = allocation.devices.config;
     configs.retain(is_ours);
+    let annotations = found.metadata.annotations.unwrap_or_default();
     Ok(Claim {
         key: key.clone(),
+        in_pod: annotations.get(IN_POD).cloned(),
         devices,
         configs,
     })

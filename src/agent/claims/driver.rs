@@ -3,7 +3,7 @@ use super::plan;
 use crate::{
     agent::{cdi_files, plugins::Allocator},
     files,
-    model::{claim_file, container_edits::ContainerEdits, dra},
+    model::{claim_file, container_edits::ContainerEdits, device::Mount, dra},
 };
 use petiole_dra::{
     Driver, Failure,
@@ -18,6 +18,8 @@ pub(super) struct Prepare {
     pub(super) allocator: Arc<Allocator>,
     /// The folder of the CDI files.
     pub(super) folder: PathBuf,
+    /// The folder of what containers may read of their devices.
+    pub(super) metadata: PathBuf,
 }
 
 /// Has a claim its slots, and returns what the containers of its requests get.
@@ -32,8 +34,21 @@ pub(in crate::agent) async fn claimed(
 
 impl Driver for Prepare {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Vec<String>>, Failure> {
-        let edits = claimed(&self.allocator, claim).await?;
+        let mut edits = claimed(&self.allocator, claim).await?;
         let uid = &claim.key.uid;
+        let described = {
+            let validated = self.allocator.validated();
+            plan::metadata(claim, &self.allocator.instances(), &validated.accepted)
+        };
+        for (n, file) in described.into_iter().enumerate() {
+            let path = self.metadata.join(uid).join(format!("{n}.json"));
+            edits[file.group].mounts.push(Mount {
+                container_path: file.path,
+                host_path: path.display().to_string(),
+                read_only: true,
+            });
+            spawn_blocking(move || cdi_files::replace(&path, &file.text)).await??;
+        }
         let text = claim_file::text(uid, &edits);
         let path = self.folder.join(dra::cdi_file_name(uid));
         spawn_blocking(move || cdi_files::replace(&path, &text)).await??;
@@ -42,7 +57,9 @@ impl Driver for Prepare {
 
     async fn unprepare(&self, claim: &ClaimKey, _: &[HeldDevice]) -> Result<(), Failure> {
         let path = self.folder.join(dra::cdi_file_name(&claim.uid));
-        spawn_blocking(move || files::remove(&path)).await??;
+        let metadata = self.metadata.join(&claim.uid);
+        let remove = move || files::remove(&path).and_then(|()| files::remove_folder(&metadata));
+        spawn_blocking(remove).await??;
         self.allocator.release_claim(&claim.uid).await;
         Ok(())
     }

@@ -1,10 +1,19 @@
 //! Reads which devices a ResourceClaim has, and names the CDI devices that bring them. Pure.
 use crate::{
-    agent::plugins::DeviceRequest,
-    model::{claim_file, container_edits::ContainerEdits, dra, instance_name::InstanceKey},
+    agent::{plugins::DeviceRequest, values::AcceptedConfiguration},
+    api::attributes::attributes,
+    model::{
+        claim_file,
+        claim_metadata::{self, Described, OfClaim},
+        container_edits::ContainerEdits,
+        dra,
+        instance_name::InstanceKey,
+        typed_names::ConfigurationKey,
+    },
     store::Instances,
 };
 use petiole_dra::claim::Claim;
+use std::collections::BTreeMap;
 
 /// Returns the number of the group of each device of a claim. The devices of a group are those of one request and of one
 /// Configuration, which may say what containers get of them.
@@ -72,6 +81,57 @@ pub(crate) fn cdi_devices(claim: &Claim, edits: &[ContainerEdits]) -> Vec<Vec<St
         own.into_iter().chain(further).collect()
     });
     names.collect()
+}
+
+/// What a container may read of the devices of a request.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Metadata {
+    /// The group of the first of them.
+    pub(crate) group: usize,
+    /// The path of the file in containers.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Describes the devices of a claim, a file for each request. What is not known of a device is left out.
+pub(crate) fn metadata(
+    claim: &Claim,
+    instances: &Instances,
+    accepted: &BTreeMap<ConfigurationKey, AcceptedConfiguration>,
+) -> Vec<Metadata> {
+    let mut requests: Vec<(&str, usize, Vec<Described<'_>>)> = vec![];
+    for (device, group) in claim.devices.iter().zip(groups(claim)) {
+        let key = instance_of(&device.pool, &device.device, instances);
+        let attributes = key.and_then(|key| {
+            let instance = instances.get(&key)?;
+            let of = accepted.get(&instance.spec.configuration_key(&key.namespace))?;
+            Some(attributes(&key, instance, &of.configuration))
+        });
+        let described = Described {
+            request: &device.request,
+            pool: &device.pool,
+            name: &device.device,
+            attributes: attributes.unwrap_or_default(),
+        };
+        let request = device.base_request();
+        match requests.iter_mut().find(|(known, ..)| *known == request) {
+            Some((.., devices)) => devices.push(described),
+            None => requests.push((request, group, vec![described])),
+        }
+    }
+    let of = OfClaim {
+        namespace: &claim.key.namespace,
+        name: &claim.key.name,
+        uid: &claim.key.uid,
+        in_pod: claim.in_pod.as_deref(),
+    };
+    let requests = requests.into_iter();
+    let files = requests.map(|(request, group, devices)| Metadata {
+        group,
+        path: claim_metadata::path(of, request),
+        text: claim_metadata::text(of, &devices),
+    });
+    files.collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use super::{
     denied::Denied,
 };
 use crate::{
-    agent::slots::{ClaimRequest, Request, Wanted},
+    agent::{
+        slots::{ClaimRequest, Request, Wanted},
+        values::ValidatedConfigurations,
+    },
     model::{
         container_edits::{ContainerEdits, SLOT_VARIABLE},
         instance_name::{InstanceKey, InstanceName},
@@ -37,6 +40,10 @@ pub(in crate::agent) struct DeviceRequest {
 impl Allocator {
     pub(in crate::agent) fn instances(&self) -> Arc<Instances> {
         self.inputs.store.instances().borrow().clone()
+    }
+
+    pub(in crate::agent) fn validated(&self) -> Arc<ValidatedConfigurations> {
+        self.inputs.validated.borrow().clone()
     }
 
     /// Claims a slot of each device of a ResourceClaim, all or none, and returns what the container of each request gets. A

@@ -151,3 +151,38 @@ async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
     let claimed: Vec<u32> = claim.changes().map(|change| change.slot.index).collect();
     assert_eq!(claimed, [0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_another_node_holds_for_the_same_resource_claim_is_used_and_not_written() {
+    let (store, slots) = contended();
+    let held = ObservedSlots {
+        is_by_claims: true,
+        ..observed_with("claim:u-1:node-b")
+    };
+    slots.table.observe(|table| {
+        table.observe([held]);
+        table.trust(table.arrivals());
+    });
+    let (reply, answer) = oneshot::channel();
+    let request = ClaimRequest {
+        wanted: Wanted::Claimed {
+            uid: "u-1".to_owned(),
+            devices: vec!["cam-1".into()],
+        },
+        connections: [("cam-1".into(), "digest".into())].into(),
+        reply,
+    };
+    claim(&slots, request).await;
+    let given = answer.await.unwrap().unwrap();
+    let used: Vec<u32> = given.changes().map(|change| change.slot.index).collect();
+    assert_eq!(used, [PREFERRED]);
+    assert_eq!(store.writes.load(Ordering::Relaxed), 0);
+    // It is free as soon as the other node has freed it.
+    let freed = ObservedSlots {
+        is_by_claims: true,
+        ..observed_with("")
+    };
+    slots.table.observe(|table| table.observe([freed]));
+    let slot = SlotId::new("cam-1", PREFERRED);
+    assert!(slots.table.borrow().is_free(&slot));
+}

@@ -11,6 +11,7 @@
 //! device that is in no slice.
 use crate::{
     api::{
+        attributes::attributes,
         configuration::{Allocation, Configuration, WhenGone},
         instance::{Instance, is_seen},
         same_name::first_of_each_name,
@@ -43,14 +44,6 @@ use std::{
     time::Duration,
 };
 
-/// The most properties of a device that become attributes. Beyond it: those that come first by name.
-const PROPERTIES_MAX: usize = 24;
-/// The longest name of a property that becomes an attribute, in bytes, which is Kubernetes' own. Beyond it: it is no attribute, and
-/// containers get it all the same.
-const ATTRIBUTE_NAME_MAX: usize = 32;
-/// The longest value of a property that becomes an attribute, in bytes, which is Kubernetes' own. Beyond it: it is no attribute, and
-/// containers get it all the same.
-const ATTRIBUTE_TEXT_MAX: usize = 64;
 /// The most nodes to which a device is offered: a slice has 64 devices, and an object 1.5 MiB. Beyond it: those that come first by
 /// name have it.
 const NODES_MAX: usize = 200;
@@ -214,7 +207,10 @@ fn device(
     };
     Device {
         name: dra::device_name(&key.name),
-        attributes: attributes(key, instance, configuration),
+        attributes: attributes(key, instance, configuration)
+            .into_iter()
+            .map(|(name, text)| (name, Attribute::from(text.as_str())))
+            .collect(),
         capacity: is_shared
             .then(|| (SLOTS.to_owned(), slots))
             .into_iter()
@@ -284,45 +280,6 @@ fn selector(of: &[NodeName], nodes: &BTreeMap<NodeName, Arc<NodeState>>) -> Node
             match_fields: None,
         }],
     }
-}
-
-/// Returns what claims can select a device by.
-fn attributes(
-    key: &InstanceKey,
-    instance: &Instance,
-    configuration: &Configuration,
-) -> BTreeMap<String, Attribute> {
-    let is_attribute = |(name, value): &(&String, &String)| {
-        is_identifier(name) && value.len() <= ATTRIBUTE_TEXT_MAX
-    };
-    let properties = instance.spec.broker_properties.iter().filter(is_attribute);
-    let mut attributes: BTreeMap<String, Attribute> = properties
-        .take(PROPERTIES_MAX)
-        .map(|(name, value)| (name.clone(), Attribute::from(value.as_str())))
-        .collect();
-    let own = [
-        ("namespace", key.namespace.to_string()),
-        (
-            "configuration",
-            instance.spec.configuration_name.to_string(),
-        ),
-        ("instance", dra::device_name(&key.name)),
-        ("handler", configuration.spec.discovery_handler.name.clone()),
-    ];
-    let own = own
-        .into_iter()
-        .filter(|(_, text)| text.len() <= ATTRIBUTE_TEXT_MAX);
-    attributes.extend(own.map(|(name, text)| (name.to_owned(), Attribute::from(text.as_str()))));
-    attributes
-}
-
-/// Returns whether this is an identifier of C, which an attribute's name must be.
-fn is_identifier(name: &str) -> bool {
-    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
-    let mut bytes = name.bytes();
-    name.len() <= ATTRIBUTE_NAME_MAX
-        && bytes.next().is_some_and(is_letter)
-        && bytes.all(|b| is_letter(b) || b.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -86,6 +86,18 @@ impl Publisher {
         let mut is_pending = true;
         loop {
             tokio::select! {
+                biased; // what is due waits for no news
+                () = sleep_until(due), if is_pending && stored.is_complete => {
+                    let pools = self.pools.borrow_and_update().clone();
+                    is_pending = !self.round(&source, &slices, &pools, &mut stored).await;
+                    let now = Instant::now();
+                    last_round = Some(now);
+                    restraint = None;
+                    due = now + if is_pending { backoff.next_wait() } else { PACE };
+                    if !is_pending {
+                        backoff.reset();
+                    }
+                }
                 Some(event) = events.next() => match event {
                     Ok(event) => {
                         if stored.apply(event, is_ours) == Change::Foreign {
@@ -103,17 +115,6 @@ impl Publisher {
                     }
                     Err(_) => return,
                 },
-                () = sleep_until(due), if is_pending && stored.is_complete => {
-                    let pools = self.pools.borrow_and_update().clone();
-                    is_pending = !self.round(&source, &slices, &pools, &mut stored).await;
-                    let now = Instant::now();
-                    last_round = Some(now);
-                    restraint = None;
-                    due = now + if is_pending { backoff.next_wait() } else { PACE };
-                    if !is_pending {
-                        backoff.reset();
-                    }
-                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Defines the objects that users write and that Petiole writes: Akri's `akri.sh/v0` objects, with additions.
 mod allocation;
+pub mod attributes;
 pub mod broker;
 pub mod condition;
 pub mod configuration;

@@ -3,6 +3,7 @@ pub mod address;
 pub mod age;
 pub mod budget;
 pub mod claim_file;
+pub mod claim_metadata;
 pub mod container_devices;
 pub mod container_edits;
 pub mod container_nodes;

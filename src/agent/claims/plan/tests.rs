@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::values::Accepted;
 use crate::{
     api::instance::{Instance, InstanceSpec},
     model::container_edits::SLOT_VARIABLE,
@@ -33,6 +34,7 @@ fn claim(devices: &[(&str, &str, bool)]) -> Claim {
             namespace: "other".to_owned(),
             name: "view".to_owned(),
         },
+        in_pod: None,
         devices: devices.iter().map(device).collect(),
         configs: vec![],
     }
@@ -125,5 +127,28 @@ fn a_device_without_an_instance_is_named() {
     assert!(
         refused.starts_with("device cam-3 of pool lab/cam has no Instance"),
         "{refused}"
+    );
+}
+
+#[test]
+fn each_request_has_a_file_about_its_devices_whichever_of_them_are_known() {
+    let claim = claim(&[
+        ("both/a", "cam-1", false),
+        ("look", "cam-9", true),
+        ("both/a", "cam-2", false),
+    ]);
+    let files = metadata(&claim, &instances(&["cam-1", "cam-2"]), &Accepted::new());
+    let paths: Vec<_> = files.iter().map(|file| (file.group, &*file.path)).collect();
+    let folder = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/view";
+    let expected = ["both", "look"].map(|name| format!("{folder}/{name}/akri.sh-metadata.json"));
+    assert_eq!(paths, [(0, &*expected[0]), (1, &*expected[1])]);
+    let devices = |n: usize, name: &str| files[n].text.matches(name).count();
+    assert_eq!(
+        (
+            devices(0, "cam-1"),
+            devices(0, "cam-2"),
+            devices(1, "cam-9")
+        ),
+        (2, 2, 2)
     );
 }

@@ -1,0 +1,215 @@
+//! Finds what a driver that is gone leaves behind: devices that the scheduler would still give out, and Pods that cannot start or end
+//! without it. Objects are read as they are: the types of Kubernetes would make the image larger.
+use super::failure::Failure;
+use crate::{
+    api::configuration::{Allocation, Configuration},
+    cluster::{self, watch::Read},
+    model::{dra, typed_names::ConfigurationKey},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+};
+use std::collections::BTreeSet;
+
+const AGENTS: &str = "app.kubernetes.io/part-of=petiole,app.kubernetes.io/component=agent";
+/// The label of our classes.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// A kind of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Slice,
+    Class,
+    Claim,
+    Pod,
+}
+
+impl Kind {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Slice => "resourceslices",
+            Self::Class => "deviceclasses",
+            Self::Claim => "resourceclaims",
+            Self::Pod => "pods",
+        }
+    }
+
+    fn resource(self) -> ApiResource {
+        let kind = match self {
+            Self::Slice => GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceSlice"),
+            Self::Class => GroupVersionKind::gvk("resource.k8s.io", "v1", "DeviceClass"),
+            Self::Claim => GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaim"),
+            Self::Pod => GroupVersionKind::gvk("", "v1", "Pod"),
+        };
+        ApiResource::from_gvk_with_plural(&kind, self.plural())
+    }
+
+    fn api(self, client: &Client) -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &self.resource())
+    }
+
+    /// Lists all objects of the kind. There are none where the cluster does not know it, or where the chart gave no right to them.
+    async fn all(self, client: &Client) -> Result<Vec<DynamicObject>, Failure> {
+        match cluster::list_all(&self.api(client)).await {
+            Err(e) if cluster::is_not_found(&e) || cluster::code(&e) == Some(403) => Ok(vec![]),
+            listed => listed.map_err(|e| Failure::new(e, "list", self.plural())),
+        }
+    }
+}
+
+/// A slice or a class that no Configuration has any more.
+pub(super) struct Stale {
+    kind: Kind,
+    pub(super) name: String,
+}
+
+impl Stale {
+    pub(super) fn plural(&self) -> &'static str {
+        self.kind.plural()
+    }
+
+    pub(super) async fn delete(&self, client: &Client) -> Result<(), Failure> {
+        let (api, options) = (self.kind.api(client), DeleteParams::default());
+        match api.delete(&self.name, &options).await {
+            Err(e) if !cluster::is_not_found(&e) => Err(Failure::new(e, "delete", self.plural())),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the Configurations whose devices the scheduler gives out.
+pub(super) fn given_out(configurations: &[Read<Configuration>]) -> BTreeSet<ConfigurationKey> {
+    let read = configurations.iter().filter_map(|read| {
+        let configuration = read.0.as_ref().ok()?;
+        let is_given_out = configuration.spec.allocation == Allocation::Dra;
+        is_given_out.then(|| cluster::configuration_key(&configuration.metadata))
+    });
+    read.collect()
+}
+
+/// Returns the slices and the classes of Configurations whose devices the scheduler does not give out.
+pub(super) async fn stale(
+    client: &Client,
+    given_out: &BTreeSet<ConfigurationKey>,
+) -> Result<Vec<Stale>, Failure> {
+    let classes: BTreeSet<String> = given_out.iter().map(dra::class_name).collect();
+    let mut stale = vec![];
+    for kind in [Kind::Slice, Kind::Class] {
+        for object in kind.all(client).await? {
+            let name = object.name_any();
+            let is_stale = match kind {
+                Kind::Slice => is_stale_slice(&object, given_out),
+                Kind::Class | Kind::Claim | Kind::Pod => {
+                    let is_ours = object
+                        .labels()
+                        .get(MANAGED_BY)
+                        .is_some_and(|by| by == "petiole");
+                    is_ours && name.starts_with("akri.") && !classes.contains(&name)
+                }
+            };
+            stale.extend(is_stale.then_some(Stale { kind, name }));
+        }
+    }
+    Ok(stale)
+}
+
+fn is_stale_slice(slice: &DynamicObject, given_out: &BTreeSet<ConfigurationKey>) -> bool {
+    let spec = &slice.data["spec"];
+    let of = spec["pool"]["name"]
+        .as_str()
+        .and_then(dra::configuration_of);
+    spec["driver"] == dra::DRIVER && of.is_none_or(|of| !given_out.contains(&of))
+}
+
+/// Returns the namespaces and the names of the Pods that have devices by claims.
+pub(super) async fn pods(client: &Client) -> Result<BTreeSet<(String, String)>, Failure> {
+    let mut users = BTreeSet::new();
+    for claim in Kind::Claim.all(client).await? {
+        let status = &claim.data["status"];
+        let results = status["allocation"]["devices"]["results"].as_array();
+        let mut results = results.into_iter().flatten();
+        if results.any(|result| result["driver"] == dra::DRIVER) {
+            let pods = status["reservedFor"].as_array().into_iter().flatten();
+            let names = pods.filter_map(|pod| pod["name"].as_str().map(str::to_owned));
+            users.extend(names.map(|name| (claim.namespace().unwrap_or_default(), name)));
+        }
+    }
+    Ok(users)
+}
+
+/// Returns what to run for each Pod with a claim on a node without an agent.
+pub(super) async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
+    let users = pods(client).await?;
+    if users.is_empty() {
+        return Ok(vec![]);
+    }
+    let agents = ListParams::default().labels(AGENTS);
+    let agents = Kind::Pod.api(client).list(&agents).await;
+    let agents = agents.map_err(|e| Failure::new(e, "list", "pods"))?;
+    let nodes: BTreeSet<&str> = agents.iter().filter_map(node_of).collect();
+    let mut stuck = vec![];
+    for (namespace, name) in users {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), &namespace, &Kind::Pod.resource());
+        let pod = api.get_opt(&name).await;
+        let pod = pod.map_err(|e| Failure::new(e, "get", "pods"))?;
+        let pod = pod.filter(|pod| node_of(pod).is_some_and(|node| !nodes.contains(node)));
+        stuck.extend(pod.as_ref().and_then(command));
+    }
+    Ok(stuck)
+}
+
+fn node_of(pod: &DynamicObject) -> Option<&str> {
+    pod.data["spec"]["nodeName"].as_str()
+}
+
+/// Returns the command that ends a Pod which cannot go on without an agent; `None` for one that runs. The containers of one that is being
+/// deleted have ended, and only its claim waits for the agent.
+fn command(pod: &DynamicObject) -> Option<String> {
+    let phase = pod.data["status"]["phase"].as_str();
+    let force = match (pod.metadata.deletion_timestamp.is_some(), phase) {
+        (true, _) => " --force --grace-period=0",
+        (false, Some("Pending")) => "",
+        (false, _) => return None,
+    };
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    Some(format!("kubectl -n {namespace} delete pod {name}{force}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_that_cannot_start_is_deleted_and_one_that_cannot_end_by_force() {
+        let pod = |deleted: Option<&str>, phase: &str| -> DynamicObject {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "lab", "name": "viewer", "deletionTimestamp": deleted},
+                "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        let deletion = "kubectl -n lab delete pod viewer";
+        let since = Some("2026-01-01T00:00:00Z");
+        assert_eq!(command(&pod(None, "Pending")).as_deref(), Some(deletion));
+        assert_eq!(
+            command(&pod(since, "Running")).unwrap(),
+            format!("{deletion} --force --grace-period=0")
+        );
+        assert_eq!(command(&pod(None, "Running")), None);
+    }
+
+    #[test]
+    fn a_slice_is_stale_without_its_configuration_and_never_if_it_is_another_drivers() {
+        let slice = |driver: &str, pool: &str| -> DynamicObject {
+            let spec = json!({"driver": driver, "pool": {"name": pool}});
+            serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": spec})).unwrap()
+        };
+        let known = BTreeSet::from([ConfigurationKey::new("lab", "cam")]);
+        assert!(!is_stale_slice(&slice(dra::DRIVER, "lab/cam"), &known));
+        assert!(is_stale_slice(&slice(dra::DRIVER, "lab/tv"), &known));
+        assert!(!is_stale_slice(&slice("gpu.example.org", "lab/tv"), &known));
+    }
+}
