@@ -5,7 +5,7 @@ use super::{
     signals::until_signal,
     table::{self, row},
 };
-use crate::tidy::{self, Action, Entry, Progress, Settings};
+use crate::tidy::{self, Action, Entry, Offer, Progress, Settings};
 use anyhow::bail;
 use clap::Args;
 use std::io::{Write as _, stderr, stdout};
@@ -72,16 +72,22 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
                 is_first = false;
                 has_removed |= entries.iter().any(|(_, action)| *action == Action::Removed);
             }
-            Progress::Offer(kind, name, action) => {
-                writeln!(stdout(), "{kind} {name}: {}", words(action))?;
-            }
-            Progress::Stuck(command) => writeln!(
-                stderr(),
-                "a Pod with a claim is on a node without an agent, and cannot start or end; run: {command}"
-            )?,
             Progress::Waits => writeln!(
                 stderr(),
                 "waiting until every entry has stayed away for 25 s: for 5 minutes after a plugin stopped its kubelet puts them back"
+            )?,
+        }
+        Ok(())
+    })
+    .await?;
+    tidy::tidy_offers(&settings, &client, |offer| {
+        match offer {
+            Offer::Stale(kind, name, action) => {
+                writeln!(stdout(), "{kind} {name}: {}", words(action))?;
+            }
+            Offer::Stuck(command) => writeln!(
+                stderr(),
+                "a Pod with a claim is on a node without an agent, and cannot start or end; run: {command}"
             )?,
         }
         Ok(())

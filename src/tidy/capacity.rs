@@ -1,6 +1,5 @@
 //! Removes stale entries from the capacity of nodes, and stale labels, for `petiole tidy`.
 use super::{
-    claims,
     failure::Failure,
     objects::{configurations, instances},
     plan::{self, Entry, Stale},
@@ -50,10 +49,6 @@ pub enum Progress<'a> {
     Entries(&'a [(Entry, Action)]),
     /// No entry is stale now, and the kubelets may still put entries back.
     Waits,
-    /// A slice or a class, which the scheduler read.
-    Offer(&'a str, &'a str, Action),
-    /// What to run, because a Pod with a claim is on a node without an agent.
-    Stuck(&'a str),
 }
 
 /// Removes the stale entries of all nodes, and reports its progress.
@@ -62,9 +57,6 @@ pub async fn tidy(
     client: &Client,
     mut report: impl FnMut(Progress<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    offers(settings, client, &mut report)
-        .await
-        .map_err(|failure| failure.error)?;
     let mut tidying = Tidying {
         nodes: Nodes::new(client.clone(), &settings.prefixes),
         client,
@@ -112,35 +104,6 @@ pub async fn tidy(
         tries = 0;
         sleep(ROUND_INTERVAL).await;
     }
-}
-
-/// Removes what the scheduler was offered and is not any more, and says which Pods are stuck.
-async fn offers(
-    settings: &Settings,
-    client: &Client,
-    report: &mut impl FnMut(Progress<'_>) -> anyhow::Result<()>,
-) -> Result<(), Failure> {
-    let configurations = configurations(client, &settings.namespaces).await?;
-    let given_out = claims::given_out(&configurations);
-    // Pools of other namespaces may be another installation's.
-    let stale = match settings.namespaces.is_empty() {
-        true => claims::stale(client, &given_out).await?,
-        false => vec![],
-    };
-    for offer in &stale {
-        let action = match settings.is_dry_run {
-            true => Action::WouldBeRemoved,
-            false => {
-                offer.delete(client).await?;
-                Action::Removed
-            }
-        };
-        report(Progress::Offer(offer.plural(), &offer.name, action)).map_err(Failure::permanent)?;
-    }
-    for command in claims::stuck(client).await? {
-        report(Progress::Stuck(&command)).map_err(Failure::permanent)?;
-    }
-    Ok(())
 }
 
 struct Tidying<'a> {

@@ -1,6 +1,10 @@
 //! Finds what a driver that is gone leaves behind: devices that the scheduler would still give out, and Pods that cannot start or end
 //! without it. Objects are read as they are: the types of Kubernetes would make the image larger.
-use super::failure::Failure;
+use super::{
+    capacity::{Action, Settings},
+    failure::Failure,
+    objects::configurations,
+};
 use crate::{
     api::configuration::{Allocation, Configuration},
     cluster::{self, watch::Read},
@@ -59,27 +63,73 @@ impl Kind {
 }
 
 /// A slice or a class that no Configuration has any more.
-pub(super) struct Stale {
+struct Stale {
     kind: Kind,
-    pub(super) name: String,
+    name: String,
 }
 
 impl Stale {
-    pub(super) fn plural(&self) -> &'static str {
-        self.kind.plural()
-    }
-
-    pub(super) async fn delete(&self, client: &Client) -> Result<(), Failure> {
+    async fn delete(&self, client: &Client) -> Result<(), Failure> {
         let (api, options) = (self.kind.api(client), DeleteParams::default());
         match api.delete(&self.name, &options).await {
-            Err(e) if !cluster::is_not_found(&e) => Err(Failure::new(e, "delete", self.plural())),
+            Err(e) if !cluster::is_not_found(&e) => {
+                Err(Failure::new(e, "delete", self.kind.plural()))
+            }
             Ok(_) | Err(_) => Ok(()),
         }
     }
 }
 
+/// A message for the user.
+#[derive(Debug)]
+pub enum Offer<'a> {
+    /// The kind and the name of what the scheduler read, and what became of it.
+    Stale(&'a str, &'a str, Action),
+    /// What to run, because a Pod with a claim is on a node without an agent.
+    Stuck(&'a str),
+}
+
+/// Removes what the scheduler was offered and is not any more, and says which Pods are stuck.
+pub async fn tidy_offers(
+    settings: &Settings,
+    client: &Client,
+    mut report: impl FnMut(Offer<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let removed = remove(settings, client, &mut report).await;
+    removed.map_err(|failure| failure.error)
+}
+
+async fn remove(
+    settings: &Settings,
+    client: &Client,
+    report: &mut impl FnMut(Offer<'_>) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
+    let configurations = configurations(client, &settings.namespaces).await?;
+    let given_out = given_out(&configurations);
+    // Pools of other namespaces may be another installation's.
+    let stale = match settings.namespaces.is_empty() {
+        true => stale(client, &given_out).await?,
+        false => vec![],
+    };
+    for offer in &stale {
+        let action = match settings.is_dry_run {
+            true => Action::WouldBeRemoved,
+            false => {
+                offer.delete(client).await?;
+                Action::Removed
+            }
+        };
+        let said = report(Offer::Stale(offer.kind.plural(), &offer.name, action));
+        said.map_err(Failure::permanent)?;
+    }
+    for command in stuck(client).await? {
+        report(Offer::Stuck(&command)).map_err(Failure::permanent)?;
+    }
+    Ok(())
+}
+
 /// Returns the Configurations whose devices the scheduler gives out.
-pub(super) fn given_out(configurations: &[Read<Configuration>]) -> BTreeSet<ConfigurationKey> {
+fn given_out(configurations: &[Read<Configuration>]) -> BTreeSet<ConfigurationKey> {
     let read = configurations.iter().filter_map(|read| {
         let configuration = read.0.as_ref().ok()?;
         let is_given_out = configuration.spec.allocation == Allocation::Dra;
@@ -89,7 +139,7 @@ pub(super) fn given_out(configurations: &[Read<Configuration>]) -> BTreeSet<Conf
 }
 
 /// Returns the slices and the classes of Configurations whose devices the scheduler does not give out.
-pub(super) async fn stale(
+async fn stale(
     client: &Client,
     given_out: &BTreeSet<ConfigurationKey>,
 ) -> Result<Vec<Stale>, Failure> {
@@ -139,7 +189,7 @@ pub(super) async fn pods(client: &Client) -> Result<BTreeSet<(String, String)>, 
 }
 
 /// Returns what to run for each Pod with a claim on a node without an agent.
-pub(super) async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
+async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
     let users = pods(client).await?;
     if users.is_empty() {
         return Ok(vec![]);

@@ -9,6 +9,7 @@ mod release;
 mod uninstall;
 
 pub use capacity::{Action, Progress, Settings, tidy};
+pub use claims::{Offer, tidy_offers};
 pub use plan::Entry;
 pub use release::{REVISIONS, Release, why_not_removed};
 pub use uninstall::{Uninstall, uninstall};

@@ -134,7 +134,8 @@ test_what_pods_had_is_given_back_however_they_end() {
   claiming_pod waits node-1 "device.attributes[\"akri.sh\"].instance == \"${instance%-*}\""
   for_all_of 5 "a Pod waits for a kubelet that is away" has_phases waits Pending=1
   cluster kubelet node-1 start
-  within 60 "it has the device that the former one had" is_running waits
+  # The kubelet looks for claims without Pods once a minute.
+  within 120 "it has the device that the former one had" is_running waits
 }
 
 restarts_of() { # POD
@@ -241,8 +242,16 @@ slots_of() { # POD [NAMESPACE]: those that its variables with a digest name
   kubectl -n "${2:-default}" logs "$1" | sed -n 's/^AKRI_SLOT_[0-9A-F]*=//p' | sort | xargs
 }
 
-rooms_of() { # POD
-  kubectl logs "$1" | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs
+rooms_of() { # POD [NAMESPACE]
+  kubectl -n "${2:-default}" logs "$1" | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs
+}
+
+has_rooms() { # POD ROOMS [NAMESPACE]
+  [ "$(rooms_of "$1" "${3:-default}")" = "$2" ]
+}
+
+has_two_slots() { # POD
+  [ "$(slots_of "$1" | wc -w)" = 2 ]
 }
 
 any_with() { # ROOM: the fields of a request
@@ -259,23 +268,23 @@ test_claims_of_every_kind_get_what_they_ask_for() {
   local use='{name: devices}'
   asking room '{requests: [{name: two, exactly: {deviceClassName: cameras, count: 2}}], constraints: [{matchAttribute: akri.sh/ROOM}]}' "$use"
   within 20 "a Pod has two cameras of one room" is_running room
-  equal "the rooms" "hall hall" "$(rooms_of room)"
+  within 5 "the rooms are one" has_rooms room "hall hall"
   equal "the rooms in the file about its devices" "hall hall" "$(kubectl exec room -- cat /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/two/akri.sh-metadata.json |
     jq -r 'select(.apiVersion == "metadata.resource.k8s.io/v1beta1") | [.requests[].devices[].attributes.ROOM.string] | join(" ")')"
   kubectl delete pod room --now >/dev/null
   asking first "{requests: [{name: one, firstAvailable: [{name: best, $(any_with roof)}, {name: next, $(any_with yard)}]}]}" "$use"
   within 20 "a Pod has the first that there is" is_running first
-  equal "the room" yard "$(rooms_of first)"
+  within 5 "it is the yard" has_rooms first yard
   asking requests "{requests: [{name: a, exactly: {$(any_with hall)}}, {name: b, exactly: {$(any_with hall)}}]}" '{name: devices, request: a}, {name: devices, request: b}'
   within 20 "a container has two requests" is_running requests
-  equal "the devices of both" 2 "$(slots_of requests | wc -w)"
+  within 5 "it has the devices of both" has_two_slots requests
   asking waits "{requests: [{name: one, exactly: {deviceClassName: cameras}}]}" "$use"
   for_all_of 5 "what all have nobody else gets" has_phases waits Pending=1
   kubectl create namespace watchers >/dev/null
   kubectl label namespace watchers resource.kubernetes.io/admin-access=true >/dev/null
   asking looks "{requests: [{name: all, exactly: {deviceClassName: cameras, allocationMode: All, adminAccess: true}}]}" "$use" watchers
   within 20 "who only looks waits for nobody" looks_on
-  equal "the devices that it looks at" "hall hall yard" "$(kubectl -n watchers logs looks | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs)"
+  within 5 "it looks at all devices" has_rooms looks "hall hall yard" watchers
   is_empty slots_of looks watchers || fail "who only looks has slots"
   kubectl delete pod requests --now >/dev/null
   within 20 "what was freed is had" is_running waits
