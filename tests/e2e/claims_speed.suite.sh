@@ -66,7 +66,7 @@ race() {
     racers 200
     within 180 "forty Pods run in round $round" forty_run
     took=$(since "$began")
-    longest=$(awk "BEGIN { print $took > $longest ? $took : $longest }")
+    longest=$(awk "BEGIN { print ($took > $longest) ? $took : $longest }")
     for_all_of 5 "they run on" forty_run
     FAILED=$((FAILED + $(failed_pods)))
     kubectl delete deployment race --wait >/dev/null
@@ -141,6 +141,7 @@ test_a_flap_is_two_writes_and_a_pod_starts_as_soon() {
   done
   kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DRA"}}' >/dev/null
   within 15 "the scheduler gives them out" has_devices default/cam 5
+  within 15 "no device plugin does" node_holds node-1 allocatable cam 0
   for n in 1 2 3 4 5; do
     began=$EPOCHREALTIME
     pod "claim-$n" node-1 cam

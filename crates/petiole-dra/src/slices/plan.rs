@@ -124,6 +124,18 @@ fn plan_pool(
     writes
 }
 
+/// Returns whether a pool that has slices needs more of them: all of its slices are written then.
+pub(crate) fn grows(pools: &[Pool], stored: &Stored) -> bool {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for slice in stored.slices.values() {
+        *counts.entry(&slice.spec.pool.name).or_default() += 1;
+    }
+    let mut known = pools
+        .iter()
+        .filter_map(|pool| Some((pool, counts.get(&*pool.name)?)));
+    known.any(|(pool, count)| pool.devices.len().div_ceil(DEVICES_OF_SLICE_MAX) > *count)
+}
+
 /// Divides the devices into slices. A device stays where it is, so that a change concerns one slice. One slice more than needed is
 /// kept, so that a device that comes and goes does not change their number.
 fn layout(devices: &[Device], current: &BTreeMap<usize, &ResourceSlice>) -> Vec<Vec<Device>> {

@@ -22,6 +22,12 @@ use tracing::{debug, warn};
 
 /// The shortest time between two rounds of writes. A slice is written once in a round at most.
 const PACE: Duration = Duration::from_secs(1);
+/// The wait for more changes: several nodes see that a device goes, one after another.
+const SETTLES: Duration = Duration::from_millis(200);
+/// The wait for more devices where a pool needs more slices, of which each has the number of all: after the last device that came, and
+/// in all.
+const QUIET: Duration = Duration::from_millis(500);
+const GROWS_FOR: Duration = Duration::from_secs(10);
 /// The time after which a change of somebody else is undone. During an update another version of the driver may publish, too: the two
 /// must not write all the time.
 const RESTRAINT: Duration = Duration::from_secs(10);
@@ -82,7 +88,7 @@ impl Publisher {
         let mut backoff = Backoff::new(PACE, RETRY_CAP);
         let mut last_round = None;
         let mut due = Instant::now();
-        let mut restraint = None;
+        let (mut restraint, mut changed_at) = (None, None);
         let mut is_pending = true;
         loop {
             tokio::select! {
@@ -92,7 +98,7 @@ impl Publisher {
                     is_pending = !self.round(&source, &slices, &pools, &mut stored).await;
                     let now = Instant::now();
                     last_round = Some(now);
-                    restraint = None;
+                    (restraint, changed_at) = (None, None);
                     due = now + if is_pending { backoff.next_wait() } else { PACE };
                     if !is_pending {
                         backoff.reset();
@@ -110,7 +116,13 @@ impl Publisher {
                 },
                 changed = self.pools.changed() => match changed {
                     Ok(()) => {
-                        due = last_round.map_or(due, |last| due.min(last + PACE));
+                        let now = Instant::now();
+                        let since = *changed_at.get_or_insert(now);
+                        let settled = match plan::grows(&self.pools.borrow_and_update(), &stored) {
+                            true => (now + QUIET).min(since + GROWS_FOR),
+                            false => since + SETTLES,
+                        };
+                        due = last_round.map_or(due, |last| due.min(last + PACE)).max(settled);
                         is_pending = true;
                     }
                     Err(_) => return,

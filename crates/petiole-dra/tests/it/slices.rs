@@ -234,6 +234,32 @@ async fn a_shared_publisher_deletes_old_pools_and_leaves_the_slices_of_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn devices_that_come_one_after_another_are_written_together_and_the_first_at_once() {
+    let some = |n: usize| pool((0..n).map(|n| device(&format!("d{n}"))));
+    let publishing = start_on_node(Api::new(), some(1));
+    publishing.until(|slices| names(slices).len() == 1).await;
+    for n in (50..=1000).step_by(50) {
+        sleep(Duration::from_millis(400)).await;
+        publishing.pools.send_replace(some(n));
+    }
+    let last = Instant::now();
+    publishing.until(|slices| names(slices).len() == 1000).await;
+    assert!(last.elapsed() < Duration::from_secs(1));
+    // One, and all.
+    assert_eq!(publishing.api.writes().len(), 1 + 16);
+    // More that come without end wait for ten seconds.
+    let begun = Instant::now();
+    let mut n = 1025;
+    while publishing.api.slices().len() == 16 {
+        publishing.pools.send_replace(some(n));
+        sleep(Duration::from_millis(100)).await;
+        n += 1;
+    }
+    let waited = begun.elapsed().as_secs();
+    assert!((9..=11).contains(&waited), "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_devices_are_sixteen_writes() {
     let devices = (0..1000).map(|n| device(&format!("d{n}")));
     let publishing = start_on_node(Api::new(), pool(devices));
