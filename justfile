@@ -89,7 +89,7 @@ book:
     rm -rf target/book
     mkdir -p target/book/src
     # The layout of the repository, so that a link works here and there.
-    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} crates/*/{README.md,UPSTREAM.md,examples} src/lib.rs target/book/src
+    cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples charts/petiole/{README.md,values.yaml} crates/*/{README.md,examples} src/lib.rs target/book/src
     mv target/book/src/docs/book.toml target/book
     sed -e 's,](,](docs/,' -e 's,](docs/\.\./,](,' docs/SUMMARY.md >target/book/src/SUMMARY.md
     rm target/book/src/docs/SUMMARY.md

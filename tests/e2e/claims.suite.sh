@@ -82,7 +82,8 @@ spec:
       terminationGracePeriodSeconds: 0
       containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/cam: 1}}}]
 X
-    within 90 "twenty run, and ten wait" has_phases race- "Pending=10 Running=20"
+    # The scheduler of 1.37.2 can miss that a device is free again, and looks at all Pods once in five minutes.
+    within 330 "twenty run, and ten wait" has_phases race- "Pending=10 Running=20"
     for_all_of 5 "none fails" has_phases race- "Pending=10 Running=20"
     equal "slots that are held" 20 "$(kubectl get instances.akri.sh -o json | jq '[.items[].spec.deviceUsage[]? | select(. != "")] | length')"
     kubectl delete deployment race --wait >/dev/null
