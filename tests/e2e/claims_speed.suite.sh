@@ -64,7 +64,8 @@ race() {
     within 60 "all slots are offered in round $round" has_all "$1"
     began=$EPOCHREALTIME
     racers 200
-    within 180 "forty Pods run in round $round" forty_run
+    # The scheduler of 1.37.2 can miss that a device is free, and looks at all Pods once in five minutes.
+    within 330 "forty Pods run in round $round" forty_run
     took=$(since "$began")
     longest=$(awk "BEGIN { print ($took > $longest) ? $took : $longest }")
     for_all_of 5 "they run on" forty_run
@@ -109,7 +110,7 @@ test_a_thousand_devices_are_few_writes() {
   limited "writes of slices and classes" 20 requests "$(slice_writes "$from")"
   pod first - cam
   within 15 "a Pod gets one" is_running first
-  limited "agent memory with 1,000 devices" 70 MB "$(cluster on node-1 cat "/proc/$(agent_pid node-1)/status" | awk '/^VmRSS:/ { printf "%.1f", $2 * 1024 / 1e6 }')"
+  limited "agent memory with 1,000 devices (wanted: 20)" 35 MB "$(cluster on node-1 cat "/proc/$(agent_pid node-1)/status" | awk '/^VmRSS:/ { printf "%.1f", $2 * 1024 / 1e6 }')"
   for node in node-1 node-2; do
     note "controller on $node: $(cluster on "$node" sh -c 'cat /proc/[0-9]*/status' 2>/dev/null | awk '/^Name:/ { n = $2 } /^VmRSS:/ && n ~ /petiole/ { printf "%.1f ", $2 * 1024 / 1e6 }') MB of all its programs"
   done
@@ -143,6 +144,9 @@ test_a_flap_is_two_writes_and_a_pod_starts_as_soon() {
   kubectl patch configurations.akri.sh cam --type merge -p '{"spec": {"allocation": "DRA"}}' >/dev/null
   within 15 "the scheduler gives them out" has_devices default/cam 5
   within 15 "no device plugin does" node_holds node-1 allocatable cam 0
+  within 15 "there is a class" kubectl get deviceclass akri.default.cam
+  pod before node-1 cam
+  within 330 "the scheduler has seen it" is_running before
   for n in 1 2 3 4 5; do
     began=$EPOCHREALTIME
     pod "claim-$n" node-1 cam

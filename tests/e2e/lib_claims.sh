@@ -112,6 +112,6 @@ eval "$(declare -f show | sed '1s/show/show_cluster/')"
 show() { # what `lib_cluster.sh` shows, and who has which device
   kubectl get resourceclaims -A -o json | jq -c '[.items[] | {name: .metadata.name, deleted: .metadata.deletionTimestamp, device: .status.allocation.devices.results[0].device, reserved: [.status.reservedFor[]?.name]}] | group_by(.device) | map({device: .[0].device, claims: length, not_reserved: [.[] | select(.reserved == [])]}) | .[]'
   kubectl get resourceslices -o json | jq -c '.items[].spec | {pool, devices: [.devices[]? | {name, slots: .capacity.slots.value, taints}]}'
-  grep -aE " [EW][0-9]{4} " "$CLUSTER_DIR/log/"*scheduler* | tail -n 20
+  grep -aE "^[EW][0-9]{4} " "$CLUSTER_DIR/log/"*scheduler* | tail -n 20 || true
   show_cluster
 }
