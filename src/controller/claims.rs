@@ -11,10 +11,13 @@ use crate::{
     publish,
 };
 use petiole_dra::slices::{PoolState, Publisher, Scope};
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::watch;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+
+/// The time for which a problem lasts before it is said: what another replica has just written, or an API server that begins, refuses once.
+const LASTS: Duration = Duration::from_secs(5);
 
 /// Keeps the objects as the loop wants them, until `shutdown`.
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -59,7 +62,15 @@ async fn report(
     to: &watch::Sender<Problems>,
 ) {
     loop {
-        publish::if_changed(to, problems(&states.borrow_and_update()));
+        let now = problems(&states.borrow_and_update());
+        if !now.is_empty()
+            && timeout(LASTS, states.changed())
+                .await
+                .is_ok_and(|c| c.is_ok())
+        {
+            continue;
+        }
+        publish::if_changed(to, now);
         if states.changed().await.is_err() {
             return;
         }
@@ -89,6 +100,33 @@ fn problems(states: &BTreeMap<String, PoolState>) -> Problems {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_problem_is_said_when_it_has_lasted_and_its_end_at_once() {
+        let pools = |state| BTreeMap::from([("lab/cam".to_owned(), state)]);
+        let failed = || pools(PoolState::Failed("conflict".to_owned()));
+        let (states, seen) = watch::channel(failed());
+        let to = watch::Sender::new(Problems::new());
+        let mut said = to.subscribe();
+        let sequence = async {
+            sleep(LASTS / 2).await;
+            states.send_replace(pools(PoolState::Published));
+            sleep(LASTS * 2).await;
+            assert!(!said.has_changed().unwrap(), "it has passed");
+            let begun = Instant::now();
+            states.send_replace(failed());
+            said.changed().await.unwrap();
+            assert_eq!(begun.elapsed(), LASTS);
+            states.send_replace(pools(PoolState::Published));
+            said.changed().await.unwrap();
+            assert!(said.borrow().is_empty() && begun.elapsed() == LASTS);
+        };
+        tokio::select! {
+            () = report(seen, &to) => panic!("it goes on"),
+            () = sequence => {}
+        }
+    }
 
     #[test]
     fn a_pool_that_the_server_does_not_take_as_it_is_is_a_problem_of_its_configuration() {

@@ -112,8 +112,8 @@ pub(crate) struct Begun {
     lists: Router,
 }
 
-/// Starts the watches, the loop, what publishes devices and the writer of Events. Who acts is said by `is_leader`: in a process by the Lease, in a
-/// simulation by the simulation.
+/// Starts the watches, the loop, what publishes devices and the writer of Events. Who acts is said by `is_leader`: in a process by the
+/// Lease, in a simulation by the simulation.
 pub(crate) fn begin(
     tasks: &mut Supervisor,
     settings: Settings,

@@ -7,18 +7,19 @@ use super::{
 };
 use crate::{
     api::configuration::{Allocation, Configuration},
-    cluster::{self, watch::Read},
-    model::{dra, typed_names::ConfigurationKey},
+    cluster::{self, dra_kind, watch::Read},
+    model::{
+        dra::{self, CLASS_LABEL, CLASS_MANAGER},
+        typed_names::ConfigurationKey,
+    },
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource as _, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
 };
 use std::collections::BTreeSet;
 
 const AGENTS: &str = "app.kubernetes.io/part-of=petiole,app.kubernetes.io/component=agent";
-/// The label of our classes.
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +41,15 @@ impl Kind {
     }
 
     fn resource(self) -> ApiResource {
-        let kind = match self {
-            Self::Slice => GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceSlice"),
-            Self::Class => GroupVersionKind::gvk("resource.k8s.io", "v1", "DeviceClass"),
-            Self::Claim => GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaim"),
-            Self::Pod => GroupVersionKind::gvk("", "v1", "Pod"),
-        };
-        ApiResource::from_gvk_with_plural(&kind, self.plural())
+        match self {
+            Self::Slice => dra_kind("ResourceSlice", self.plural()),
+            Self::Class => dra_kind("DeviceClass", self.plural()),
+            Self::Claim => dra_kind("ResourceClaim", self.plural()),
+            Self::Pod => {
+                let kind = GroupVersionKind::gvk("", "v1", "Pod");
+                ApiResource::from_gvk_with_plural(&kind, self.plural())
+            }
+        }
     }
 
     fn api(self, client: &Client) -> Api<DynamicObject> {
@@ -128,14 +131,16 @@ async fn remove(
     Ok(())
 }
 
-/// Returns the Configurations whose devices the scheduler gives out.
+/// Returns the Configurations whose devices the scheduler gives out, with those of which nobody can tell.
 fn given_out(configurations: &[Read<Configuration>]) -> BTreeSet<ConfigurationKey> {
-    let read = configurations.iter().filter_map(|read| {
-        let configuration = read.0.as_ref().ok()?;
-        let is_given_out = configuration.spec.allocation == Allocation::Dra;
-        is_given_out.then(|| cluster::configuration_key(&configuration.metadata))
-    });
-    read.collect()
+    let may_be_given_out = |read: &&Read<Configuration>| {
+        let configuration = read.0.as_ref().ok();
+        configuration.is_none_or(|read| read.spec.allocation == Allocation::Dra)
+    };
+    let given_out = configurations.iter().filter(may_be_given_out);
+    given_out
+        .map(|read| cluster::configuration_key(read.meta()))
+        .collect()
 }
 
 /// Returns the slices and the classes of Configurations whose devices the scheduler does not give out.
@@ -153,8 +158,8 @@ async fn stale(
                 Kind::Class | Kind::Claim | Kind::Pod => {
                     let is_ours = object
                         .labels()
-                        .get(MANAGED_BY)
-                        .is_some_and(|by| by == "petiole");
+                        .get(CLASS_LABEL)
+                        .is_some_and(|by| by == CLASS_MANAGER);
                     is_ours && name.starts_with("akri.") && !classes.contains(&name)
                 }
             };
@@ -195,8 +200,11 @@ async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
         return Ok(vec![]);
     }
     let agents = ListParams::default().labels(AGENTS);
-    let agents = Kind::Pod.api(client).list(&agents).await;
-    let agents = agents.map_err(|e| Failure::new(e, "list", "pods"))?;
+    let agents = match Kind::Pod.api(client).list(&agents).await {
+        // The account of the chart, which waits for those Pods, has no right to others.
+        Err(e) if cluster::code(&e) == Some(403) => return Ok(vec![]),
+        agents => agents.map_err(|e| Failure::new(e, "list", "pods"))?,
+    };
     let nodes: BTreeSet<&str> = agents.iter().filter_map(node_of).collect();
     let mut stuck = vec![];
     for (namespace, name) in users {
@@ -214,11 +222,16 @@ fn node_of(pod: &DynamicObject) -> Option<&str> {
     pod.data["spec"]["nodeName"].as_str()
 }
 
-/// Returns the command that ends a Pod which cannot go on without an agent; `None` for one that runs. The containers of one that is being
-/// deleted have ended, and only its claim waits for the agent.
+/// Returns the command that ends a Pod which cannot go on without an agent; `None` for one that runs. If it is being deleted and its
+/// containers have ended, only its claim waits for the agent.
 fn command(pod: &DynamicObject) -> Option<String> {
-    let phase = pod.data["status"]["phase"].as_str();
+    let status = &pod.data["status"];
+    let phase = status["phase"].as_str();
+    let kinds = ["initContainerStatuses", "containerStatuses"].into_iter();
+    let mut containers = kinds.flat_map(|kind| status[kind].as_array()).flatten();
+    let runs = containers.any(|container| container["state"]["running"].is_object());
     let force = match (pod.metadata.deletion_timestamp.is_some(), phase) {
+        _ if runs => return None,
         (true, _) => " --force --grace-period=0",
         (false, Some("Pending")) => "",
         (false, _) => return None,
@@ -249,6 +262,31 @@ mod tests {
             format!("{deletion} --force --grace-period=0")
         );
         assert_eq!(command(&pod(None, "Running")), None);
+        let mut ending = pod(since, "Running");
+        ending.data["status"]["containerStatuses"] = json!([{"state": {"running": {}}}]);
+        assert_eq!(command(&ending), None, "its containers have their time");
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_keeps_its_slices() {
+        let read = |name: &str, spec: serde_json::Value| -> Read<Configuration> {
+            let metadata = json!({"namespace": "lab", "name": name});
+            let object = json!({
+                "apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": metadata, "spec": spec,
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        let handler = json!({"name": "debugEcho"});
+        let all = [
+            read(
+                "dra",
+                json!({"discoveryHandler": handler, "allocation": "DRA"}),
+            ),
+            read("plugin", json!({"discoveryHandler": handler})),
+            read("unreadable", json!({"discoveryHandler": 1})),
+        ];
+        let names = given_out(&all).into_iter().map(|key| key.name.to_string());
+        assert!(names.eq(["dra".to_owned(), "unreadable".to_owned()]));
     }
 
     #[test]

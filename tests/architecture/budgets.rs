@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/merge", 1_600),
     ("src/proto", 100),
     ("src/store", 2_550),
-    ("src/tidy", 910),
+    ("src/tidy", 920),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

@@ -69,19 +69,7 @@ test_pods_race_for_devices_and_none_fails() {
   local round
   for round in 1 2; do
     note "round $round"
-    kubectl create -f - >/dev/null <<X
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: race}
-spec:
-  replicas: 30
-  selector: {matchLabels: {app: race}}
-  template:
-    metadata: {labels: {app: race}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/cam: 1}}}]
-X
+    at_once race 30 cam
     # The scheduler of 1.37.2 can miss that a device is free again, and looks at all Pods once in five minutes.
     within 330 "twenty run, and ten wait" has_phases race- "Pending=10 Running=20"
     for_all_of 5 "none fails" has_phases race- "Pending=10 Running=20"

@@ -184,6 +184,23 @@ spec:
 X
 }
 
+# at_once NAME REPLICAS CONFIGURATION: a Deployment whose Pods, all made at once, ask for one device each, on any node.
+at_once() {
+  kubectl apply -f - >/dev/null <<X
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1}
+spec:
+  replicas: $2
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/$3: 1}}}]
+X
+}
+
 phase_of() {
   kubectl get pod "$1" -o 'jsonpath={.status.phase}'
 }

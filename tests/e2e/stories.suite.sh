@@ -96,23 +96,6 @@ have_one_slot() { # POD
   init=$(kubectl logs "$1" -c init) && main=$(kubectl logs "$1" -c main) && [ -n "${init#init }" ] && [ "${init#init }" = "${main#main }" ]
 }
 
-# replicas COUNT: of a Deployment whose Pods, all made at once, ask for one device of `scarce` on any node.
-replicas() {
-  kubectl apply -f - >/dev/null <<X
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: user}
-spec:
-  replicas: $1
-  selector: {matchLabels: {app: user}}
-  template:
-    metadata: {labels: {app: user}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"], resources: {limits: {akri.sh/scarce: 1}}}]
-X
-}
-
 are_free() {
   node_holds node-1 allocatable scarce 2 && node_holds node-2 allocatable scarce 2
 }
@@ -125,7 +108,7 @@ test_few_pods_are_refused_while_slots_are_scarce() {
   local round refused=0 began writes
   for round in 1 2 3 4 5; do
     began=$(mark)
-    replicas 2
+    at_once user 2 scarce
     within 30 "two Pods run in round $round" has_ready user 2
     for_all_of 2 "both go on in round $round" has_ready user 2
     refused=$((refused + $(refused_pods | wc -l)))
@@ -136,7 +119,7 @@ test_few_pods_are_refused_while_slots_are_scarce() {
   done
   note "five times two replicas on two free devices of two nodes: $refused refused Pods; writes of Nodes in the last round: $writes"
   [ "$refused" -le 2 ] || fail "$refused Pods were refused"
-  replicas 1
+  at_once user 1 scarce
   within 30 "one Pod runs" has_ready user 1
   kubectl scale deployment user --replicas 3 >/dev/null
   within 30 "two Pods run" has_ready user 2

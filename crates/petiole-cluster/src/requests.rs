@@ -1,5 +1,8 @@
 //! Helps with requests to the API server: complete lists, and the meaning of errors.
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{ApiResource, GroupVersionKind, ListParams},
+};
 use serde::de::DeserializeOwned;
 use std::{error::Error, fmt::Debug, time::Duration};
 use tower::timeout::error::Elapsed;
@@ -9,6 +12,12 @@ use tower::timeout::error::Elapsed;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
+
+/// Returns a kind of Dynamic Resource Allocation, for objects that are read as they are.
+pub fn dra_kind(kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
 
 /// Lists all objects of an `Api`, page by page.
 pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>

@@ -12,6 +12,8 @@ const NAME_LIMIT: usize = 253;
 
 /// The annotation of a claim that was made for a Pod: its name there.
 const IN_POD: &str = "resource.kubernetes.io/pod-claim-name";
+/// The longest name of a claim in its Pod, in bytes, which is Kubernetes' own. Beyond it: the claim counts as one that Pods name.
+const IN_POD_LIMIT: usize = 63;
 
 /// The identity of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,13 +32,14 @@ impl fmt::Display for ClaimKey {
     }
 }
 
+fn is_word(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    !text.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
 impl ClaimKey {
     /// Checks what a kubelet sent, because files and paths of requests are named after it.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
-        let is_word = |text: &str| {
-            let mut bytes = text.bytes();
-            !text.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        };
         let is_name = |name: &str| name.len() <= NAME_LIMIT && name.split('.').all(is_word);
         let is_valid = is_name(&self.namespace) && is_name(&self.name);
         if is_valid && self.uid.len() <= UID_LIMIT && is_word(&self.uid) {
@@ -103,7 +106,9 @@ pub(crate) fn checked(
     let annotations = found.metadata.annotations.unwrap_or_default();
     Ok(Claim {
         key: key.clone(),
-        in_pod: annotations.get(IN_POD).cloned(),
+        // Anybody who makes a claim can write it, and paths are named after it.
+        in_pod: (annotations.get(IN_POD).cloned())
+            .filter(|name| name.len() <= IN_POD_LIMIT && is_word(name)),
         devices,
         configs,
     })
@@ -183,6 +188,23 @@ mod tests {
         };
         let replaced = checked(found(allocated(&[result("a", "d", "x")])), &other, "d");
         assert_eq!(replaced, Err(Refusal::Replaced { key: other }));
+    }
+
+    #[test]
+    fn a_claim_that_was_made_for_a_pod_has_its_name_there_and_no_path() {
+        let long = "a".repeat(64);
+        for (name, expected) in [
+            ("cam", Some("cam")),
+            ("../cam", None),
+            ("", None),
+            (&*long, None),
+        ] {
+            let status = json!({"allocation": {"devices": {"results": [result("a", "d", "x")]}}});
+            let mut found = found(status);
+            found.metadata.annotations = Some([(IN_POD.to_owned(), name.to_owned())].into());
+            let claim = checked(found, &key(), "d").unwrap();
+            assert_eq!(claim.in_pod.as_deref(), expected, "{name}");
+        }
     }
 
     #[test]

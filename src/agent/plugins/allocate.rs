@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::{
     sync::oneshot,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tonic::Status;
 use tracing::{info, warn};
@@ -69,17 +69,14 @@ impl Allocator {
         containers: Vec<Vec<String>>,
     ) -> Result<Vec<ContainerAllocateResponse>, Status> {
         let _timer = metrics().time_allocate();
-        let allocated = timeout(
-            ALLOCATE_TIMEOUT,
-            self.claim(resource, containers, Start::First),
-        )
-        .await;
+        let until = Instant::now() + ALLOCATE_TIMEOUT;
+        let allocated = timeout_at(until, self.claim(resource, containers, Start::First)).await;
         // The task of the slots undoes the claim of a call that has ended.
         let allocated =
             allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
         let answer = counted(allocated).map_err(Status::from);
         if answer.is_err() {
-            told(&self.inputs, resource).await;
+            told(&self.inputs, resource, until).await;
         }
         answer.inspect_err(|status| {
             self.inputs

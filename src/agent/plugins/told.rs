@@ -12,13 +12,13 @@ use crate::{
     },
 };
 use std::{collections::BTreeSet, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// The longest wait. The status is written 0.1 s after the last time, or at once.
 const TOLD_WITHIN: Duration = Duration::from_millis(500);
 
-/// Waits until the status of this node has no more allocatable slots of the resource than there are.
-pub(super) async fn told(inputs: &Inputs, resource: &Resource) {
+/// Waits until the status of this node has no more allocatable slots of the resource than there are, and no longer than `until`.
+pub(super) async fn told(inputs: &Inputs, resource: &Resource, until: Instant) {
     let name = inputs.validated.borrow().names.of(resource);
     let (Some(mut own), Some(name)) = (inputs.own_node.clone(), name) else {
         return;
@@ -44,7 +44,8 @@ pub(super) async fn told(inputs: &Inputs, resource: &Resource) {
             }
         }
     };
-    timeout(TOLD_WITHIN, told).await.ok();
+    let until = until.min(Instant::now() + TOLD_WITHIN);
+    timeout_at(until, told).await.ok();
 }
 
 /// Returns whether a node's status has more allocatable slots than there are.

@@ -1,9 +1,12 @@
 //! Makes the ResourceClaimTemplate by which a broker has its device, before the broker.
 use super::action::Action;
-use crate::controller::shared::{NAME, Shared};
+use crate::{
+    cluster::dra_kind,
+    controller::shared::{NAME, Shared},
+};
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 
 /// Makes the template that a new broker needs.
@@ -21,8 +24,7 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> kube::Result<()> 
     else {
         return Ok(());
     };
-    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaimTemplate");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "resourceclaimtemplates");
+    let kind = dra_kind("ResourceClaimTemplate", "resourceclaimtemplates");
     let client = shared.client.clone();
     let api: Api<DynamicObject> = Api::namespaced_with(client, &broker.key.namespace, &kind);
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();

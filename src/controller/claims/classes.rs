@@ -1,17 +1,16 @@
 //! Keeps a DeviceClass for each Configuration whose devices the scheduler gives out.
 use crate::{
     backoff::Backoff,
-    cluster::is_not_found,
+    cluster::{dra_kind, is_not_found},
     controller::{
         offered::{Class, Offered},
         shared::NAME,
     },
+    model::dra::{CLASS_LABEL, CLASS_MANAGER},
 };
 use kube::{
     Api, Client,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    },
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -25,13 +24,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 /// The time after which the classes are looked at though nothing has changed: somebody may have deleted one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The label of the classes that are ours.
-const LABEL: &str = "app.kubernetes.io/managed-by";
-
 /// Keeps the classes until this replica does not act any more.
 pub(super) async fn keep(client: Client, mut wanted: watch::Receiver<Option<Arc<Offered>>>) {
-    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "DeviceClass");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "deviceclasses");
+    let kind = dra_kind("DeviceClass", "deviceclasses");
     let api: Api<DynamicObject> = Api::all_with(client, &kind);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
@@ -58,7 +53,7 @@ pub(super) async fn keep(client: Client, mut wanted: watch::Receiver<Option<Arc<
 }
 
 async fn reconcile(api: &Api<DynamicObject>, wanted: &BTreeMap<String, Class>) -> kube::Result<()> {
-    let ours = ListParams::default().labels(&format!("{LABEL}=petiole"));
+    let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
     let there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
         .filter_map(|class| Some((class.metadata.name.clone()?, class)))
         .collect();
@@ -82,7 +77,7 @@ async fn reconcile(api: &Api<DynamicObject>, wanted: &BTreeMap<String, Class>) -
         let object = json!({
             "apiVersion": "resource.k8s.io/v1",
             "kind": "DeviceClass",
-            "metadata": {"name": name, "labels": {LABEL: "petiole"}},
+            "metadata": {"name": name, "labels": {CLASS_LABEL: CLASS_MANAGER}},
             "spec": spec,
         });
         let ours = PatchParams::apply(NAME).force();

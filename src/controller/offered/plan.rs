@@ -104,9 +104,13 @@ pub(crate) fn plan(
     let offering = world.configurations.iter();
     let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect();
     let mut waits = Waits::default();
-    let mut offered = Offered {
-        pools: pools(world, &offering, now, &mut waits),
-        classes: classes(world, &offering, prefixes),
+    // Every object is visited for them.
+    let mut offered = match offering.is_empty() {
+        true => Offered::default(),
+        false => Offered {
+            pools: pools(world, &offering, now, &mut waits),
+            classes: classes(world, &offering, prefixes),
+        },
     };
     let Some(before) = before else {
         return (offered, waits);
@@ -127,11 +131,8 @@ fn pools(world: &World, offering: &Offering<'_>, now: Timestamp, waits: &mut Wai
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let until = until_lost(instance, configuration, now);
-            until
-                .filter(|left| !left.is_zero())
-                .into_iter()
-                .for_each(|left| waits.add(left));
+            let left = until_lost(instance, configuration, now).filter(|left| !left.is_zero());
+            left.into_iter().for_each(|left| waits.add(left));
             let device = device(key, instance, configuration, &world.nodes, now);
             devices.entry(of).or_default().push(device);
         }

@@ -6,6 +6,9 @@ use super::{instance_name::InstanceName, names::shortened, typed_names::Configur
 pub const DRIVER: &str = "akri.sh";
 /// The kind of the CDI devices that containers get by claims.
 pub const CDI_KIND: &str = "akri.sh/claim";
+/// The label of the classes of Configurations, and its value.
+pub const CLASS_LABEL: &str = "app.kubernetes.io/managed-by";
+pub const CLASS_MANAGER: &str = "petiole";
 /// The longest name of a device, in bytes, which is Kubernetes' own. Beyond it: the name of its Instance is cut, and ends with a digest.
 const DEVICE_NAME_MAX: usize = 63;
 

@@ -9,10 +9,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Event, Node, Pod},
 };
-use kube::{
-    Api, Client, Resource,
-    api::{ApiResource, GroupVersionKind, ListParams},
-};
+use kube::{Api, Client, Resource, api::ListParams};
 use petiole_cluster::{instance_key, key_of, watch::Read};
 use petiole_model::{
     api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices, reason::Reason},
@@ -171,8 +168,7 @@ async fn claims(client: &Client, namespace: Option<&str>, snapshot: &mut Snapsho
     if !snapshot.has_claims() {
         return;
     }
-    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", "ResourceClaim");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "resourceclaims");
+    let kind = petiole_cluster::dra_kind("ResourceClaim", "resourceclaims");
     let all: Api<ResourceClaim> = Api::all_with(client.clone(), &kind);
     let claims = petiole_cluster::list_all(&all).await;
     let what = "so not all Pods that hold a slot by a claim are known";
