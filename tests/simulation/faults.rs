@@ -9,7 +9,7 @@ use super::{
     control_plane,
     controller::Controller,
     network::Weather,
-    objects::Pod,
+    objects::{Claim, Pod},
     pods::{Container, Kind},
 };
 use crate::api::configuration::{Allocation, Configuration};
@@ -160,7 +160,9 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
             world.nodes[at].name.clone()
         },
         unscheduled: None,
-        claim: None,
+        claim: (is_by_claim && machine.chance(30))
+            .then(|| some_claim(world, &resource))
+            .flatten(),
         restarts,
         tolerates: machine.chance(30),
         is_deleting: false,
@@ -184,6 +186,16 @@ fn create_pod_on(world: &Rc<World>, at: usize) {
         .server
         .borrow_mut()
         .put_pod(&pod.name.clone(), Some(pod));
+}
+
+/// Returns a claim of another Pod, for a Pod that shares it.
+fn some_claim(world: &World, resource: &str) -> Option<Claim> {
+    let server = world.server.borrow();
+    let claims = server.pods.objects.values().filter(|pod| !pod.has_ended());
+    let claims = claims.filter_map(|pod| pod.claim.clone());
+    let mut claims: Vec<Claim> = claims.collect();
+    claims.retain(|claim| claim.resource.as_deref() == Some(resource));
+    world.machine.one_of(&claims).cloned()
 }
 
 /// Returns the resources that Pods get by claims.

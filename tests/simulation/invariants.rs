@@ -4,7 +4,7 @@
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
 //!   longer than the release time were given away, while its containers ran on or waited to start.
 //! - The controller frees a slot only of a node that is lost by the rules, and none by time while most nodes are lost.
-//! - A controller does not write to one object again and again.
+//! - A controller does not write to one object again and again, and writes nothing while it does not lead.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
 //!
@@ -13,7 +13,11 @@
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
 //! - Every Instance has its brokers, see `brokers.rs`.
-use super::{World, brokers, claims::is_claimed, control_plane, objects::Claim};
+use super::{
+    World, brokers,
+    claims::{is_claimed, share_a_claim},
+    control_plane,
+};
 use crate::{
     api::{
         condition::Condition,
@@ -55,9 +59,15 @@ pub(super) struct Ledger {
     asked: BTreeMap<(String, String), VecDeque<u64>>,
 }
 
-/// Checks that a controller does not write to one object again and again.
+/// Checks that a controller does not write to one object again and again, and that it writes only while it leads.
 pub(super) fn asked(world: &Rc<World>, who: &str, what: String) {
     let now = world.machine.now();
+    let controllers = world.controllers.borrow();
+    let its = controllers.iter().find(|controller| controller.name == who);
+    if its.is_some_and(|controller| !*controller.is_leader.borrow()) {
+        world.broke(format!("{who} sends {what}, and does not lead"));
+    }
+    drop(controllers);
     let mut ledger = world.ledger.borrow_mut();
     let asked = ledger.asked.entry((who.to_owned(), what.clone()));
     let times = asked.or_default();
@@ -80,7 +90,10 @@ pub(super) fn started(world: &Rc<World>, at: usize, (uid, container): (u64, &'st
     for slot in world.nodes[at].slots_given(uid, container) {
         let others = users(world, |other| *other == slot);
         for (_, other) in others.iter().filter(|(_, other)| *other != place) {
-            if !is_given_away(world, &slot, &place) && !is_given_away(world, &slot, other) {
+            let may_both = is_given_away(world, &slot, &place)
+                || is_given_away(world, &slot, other)
+                || share_a_claim(world, &place, other);
+            if !may_both {
                 world.broke(format!(
                     "slot {slot} is held twice: by {place:?} and by {other:?}"
                 ));
@@ -258,12 +271,13 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         // the others.
         let is_its = |i: &Arc<Instance>| i.metadata.name.as_deref() == Some(&slot.instance);
         let has_instance = instances.iter().any(is_its);
-        if !has_instance && owners.len() == 1 {
+        let holders: BTreeSet<_> = owners.iter().map(|owner| holder(owner)).collect();
+        if !has_instance && holders.len() == 1 {
             continue;
         }
-        if owners.len() > 1 && !is_reported {
+        if holders.len() > 1 && !is_reported {
             faults.push(format!("at rest {slot} has {owners:?}, and nobody says so"));
-        } else if owners.len() == 1 && shown != owners.first() {
+        } else if holders.len() == 1 && !shown.is_some_and(|shown| owners.contains(shown)) {
             faults.push(format!(
                 "at rest {slot} shows {shown:?}, and {owners:?} has it"
             ));
@@ -281,6 +295,14 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
     faults
 }
 
+/// Returns who holds a slot that this owner has: nodes may share a claim.
+fn holder(owner: &str) -> String {
+    match SlotOwner::from_usage(owner) {
+        Ok(Some(SlotOwner::Claim { uid, .. })) => uid,
+        _ => owner.to_owned(),
+    }
+}
+
 type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
 
 /// Returns the owners of the slots that containers run with, and all owners that may be shown: an init container that
@@ -292,10 +314,10 @@ fn holders(world: &World) -> Holders {
         let Some(kubelet) = kubelet.as_ref() else {
             continue;
         };
-        for (uid, slot) in node.disk.lock().unwrap().claimed() {
-            let owner = format!("claim:{}:{}", Claim::uid_of(uid), node.name);
+        for (known, slot) in node.disk.lock().unwrap().claimed() {
+            let owner = format!("claim:{}:{}", known.claim.uid, node.name);
             all.insert((slot.to_string(), owner.clone()));
-            if node.is_running(uid) {
+            if known.pods.iter().any(|uid| node.is_running(*uid)) {
                 running.entry(slot).or_default().push(owner);
             }
         }

@@ -12,12 +12,14 @@ use super::{
     machine::Process,
     objects::{Claim, Pod},
     pods::Kind,
+    records::KnownClaim,
 };
 use crate::{agent::values::Slot, model::slot::SlotId};
 use petiole_kubelet_api::pod_resources::{ContainerDevices, ContainerResources, PodResources};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    time::Duration,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -287,15 +289,19 @@ pub(super) async fn pre_start(
     Ok(())
 }
 
+/// The longest time for which the kubelet waits for an answer about a claim (dra_plugin.go: 45 s).
+const CALL_MAX: u64 = 45_000;
+
 /// Has the claim of a Pod prepared, before its first container and once more by each kubelet.
 pub(super) async fn prepare(world: &Rc<World>, at: usize, pod: &Pod) {
     let (node, machine) = (&world.nodes[at], &world.machine);
     let Some(claim) = pod.claim.clone() else {
         return;
     };
-    let known = (claim.uid.clone(), claim.clone());
-    node.disk.lock().unwrap().claims.extend([known]);
-    while let Err(why) = node.prepare(world, claim.clone()).await {
+    while !uses(&mut node.disk.lock().unwrap().claims, &claim, pod.uid) {
+        machine.sleep(machine.between(100, 1_000)).await;
+    }
+    while let Err(why) = limited(world, node.prepare(world, claim.clone())).await {
         world.note(|| format!("{}: {} is not prepared: {why}", node.name, claim.uid));
         machine.sleep(machine.between(1_000, 10_000)).await;
     }
@@ -309,12 +315,54 @@ pub(super) async fn prepare(world: &Rc<World>, at: usize, pod: &Pod) {
     });
 }
 
-/// Has the claim of a Pod unprepared that has no containers any more.
+/// Notes that a Pod uses a claim. It does not while another gives it back.
+fn uses(claims: &mut BTreeMap<String, KnownClaim>, claim: &Claim, pod: u64) -> bool {
+    let known = claims
+        .entry(claim.uid.clone())
+        .or_insert_with(|| KnownClaim {
+            claim: claim.clone(),
+            pods: BTreeSet::new(),
+            is_ending: false,
+        });
+    if !known.is_ending {
+        known.pods.insert(pod);
+    }
+    !known.is_ending
+}
+
+/// Waits for an answer about a claim for as long as the kubelet does, and sometimes for so short a time that the agent is in
+/// the middle of it.
+async fn limited<T>(
+    world: &World,
+    call: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let machine = &world.machine;
+    let limit = match machine.chance(20) {
+        true => machine.between(1, 300),
+        false => CALL_MAX,
+    };
+    let answer = machine.timeout(Duration::from_millis(limit), call).await;
+    answer.unwrap_or_else(|| Err("the call took too long".to_owned()))
+}
+
+/// Has the claim of a Pod unprepared that has no containers any more, if no other Pod of the node uses it.
 pub(super) async fn unprepare(world: &Rc<World>, at: usize, pod: u64) {
     let (node, machine) = (&world.nodes[at], &world.machine);
-    let uid = Claim::uid_of(pod);
-    while node.disk.lock().unwrap().claims.contains_key(&uid) {
-        match node.unprepare(world, uid.clone()).await {
+    loop {
+        let uid = {
+            let mut disk = node.disk.lock().unwrap();
+            let mut all = disk.claims.iter_mut();
+            let Some((uid, known)) = all.find(|(_, known)| known.pods.contains(&pod)) else {
+                return;
+            };
+            if known.pods.len() > 1 {
+                known.pods.remove(&pod);
+                return;
+            }
+            known.is_ending = true;
+            uid.clone()
+        };
+        match limited(world, node.unprepare(world, uid.clone())).await {
             Ok(()) => drop(node.disk.lock().unwrap().claims.remove(&uid)),
             Err(_) => machine.sleep(machine.between(1_000, 10_000)).await,
         }

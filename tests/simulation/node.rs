@@ -321,9 +321,10 @@ impl Node {
 
     /// Returns the slots that all containers of a Pod have by its claim.
     pub(super) fn claimed(&self, uid: u64) -> Vec<SlotId> {
-        let claimed = self.disk.lock().unwrap().claimed().into_iter();
+        let disk = self.disk.lock().unwrap();
+        let claimed = disk.claimed().into_iter();
         claimed
-            .filter(|(of, _)| *of == uid)
+            .filter(|(known, _)| known.pods.contains(&uid))
             .map(|(_, slot)| slot)
             .collect()
     }
@@ -336,8 +337,8 @@ impl Node {
         let place = |((uid, container, _), _): (&Holding, _)| (self.name.clone(), *uid, *container);
         let claimed = disk.claimed().into_iter().filter(|(_, of)| of == slot);
         let runtime = self.runtime.borrow();
-        let containers = claimed.flat_map(|(uid, _)| {
-            let its = runtime.keys().filter(move |(of, _)| *of == uid);
+        let containers = claimed.flat_map(|(known, _)| {
+            let its = runtime.keys().filter(|(of, _)| known.pods.contains(of));
             its.map(|(uid, container)| (self.name.clone(), *uid, *container))
         });
         holdings.map(place).chain(containers).collect()

@@ -96,7 +96,7 @@ pub(super) struct Pod {
     pub(super) started: Option<Timestamp>,
 }
 
-/// A ResourceClaim of one Pod with its allocation.
+/// A ResourceClaim with its allocation. Pods may share it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Claim {
     pub(super) uid: String,
@@ -107,14 +107,9 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Returns the UID of the claim of a Pod.
+    /// Returns the UID of the claim that is made for a Pod.
     pub(super) fn uid_of(pod: u64) -> String {
         format!("claim-{pod}")
-    }
-
-    /// Returns the UID of the Pod.
-    pub(super) fn pod(uid: &str) -> u64 {
-        uid.trim_start_matches("claim-").parse().unwrap()
     }
 }
 

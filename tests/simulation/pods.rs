@@ -9,7 +9,7 @@ use super::{
     kubelet::{self, Known},
     network::{Event, follow},
     node::Node,
-    objects::{Claim, Pod},
+    objects::Pod,
 };
 use crate::model::slot::SlotId;
 use std::{
@@ -108,21 +108,18 @@ fn reconcile(world: &Rc<World>, at: usize, pods: &BTreeMap<u64, Arc<Pod>>, is_wh
     let mut orphans = node.pods_with_containers();
     orphans.retain(|uid| !pods.contains_key(uid) && !kubelet.pods.contains_key(uid));
     let process = kubelet.process;
-    let claims: Vec<String> = node.disk.lock().unwrap().claims.keys().cloned().collect();
+    let claims = node.disk.lock().unwrap().claims.clone();
     let unknown = |uid: &u64| {
         let is_over = pods.get(uid).is_none_or(|pod| pod.has_ended());
         is_over && !kubelet.pods.contains_key(uid)
     };
-    let claims: Vec<u64> = claims
-        .iter()
-        .map(|uid| Claim::pod(uid))
-        .filter(unknown)
-        .collect();
+    let mut without_pods: Vec<u64> = claims.into_values().flat_map(|known| known.pods).collect();
+    without_pods.retain(unknown);
     drop(borrowed);
     for uid in orphans {
         node.end_pod(world, uid);
     }
-    for uid in claims {
+    for uid in without_pods {
         let later = world.clone();
         let unprepare = async move { kubelet::unprepare(&later, at, uid).await };
         world.machine.spawn(process, unprepare);

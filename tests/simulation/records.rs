@@ -37,22 +37,41 @@ pub(super) struct Disk {
     pub(super) checkpoint: All,
     pub(super) written: u64,
     /// The claims that the kubelet has prepared or is about to.
-    pub(super) claims: BTreeMap<String, Claim>,
+    pub(super) claims: BTreeMap<String, KnownClaim>,
     /// The claims that the agent has prepared or is about to.
     pub(super) book: BTreeSet<String>,
     /// The CDI files of claims, which a power cut loses.
     pub(super) files: BTreeMap<String, String>,
 }
 
+/// A claim, as a kubelet knows it.
+#[derive(Clone)]
+pub(super) struct KnownClaim {
+    pub(super) claim: Claim,
+    /// The Pods of this node that use it.
+    pub(super) pods: BTreeSet<u64>,
+    /// True while the last of them gives it back.
+    pub(super) is_ending: bool,
+}
+
 impl Disk {
-    /// Returns the slots of each Pod that it has by a claim.
-    pub(super) fn claimed(&self) -> Vec<(u64, SlotId)> {
+    /// Returns the slots of each claim that has a file, with the Pods here that use them.
+    pub(super) fn claimed(&self) -> Vec<(&KnownClaim, SlotId)> {
+        let known = |uid: &str| self.claims.get(uid);
         let files = self.files.iter();
-        let slots = files.flat_map(|(uid, text)| {
-            let slots = use_of(uid, text).ids.into_iter().map(|id| id.slot());
-            slots.map(|slot| (Claim::pod(uid), slot))
+        let files = files.filter_map(|(uid, text)| Some((known(uid)?, use_of(uid, text))));
+        let slots = files.flat_map(|(known, used)| {
+            let ids = used.ids.into_iter();
+            ids.map(move |id| (known, id.slot()))
         });
         slots.collect()
+    }
+
+    /// Returns the UID of the claim that a Pod of this node uses.
+    pub(super) fn claim_of(&self, pod: u64) -> Option<&str> {
+        let mut all = self.claims.iter();
+        let (uid, _) = all.find(|(_, known)| known.pods.contains(&pod))?;
+        Some(uid)
     }
 }
 

@@ -14,7 +14,12 @@ use crate::{
     model::scheduling::has_affinity,
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 const ANTI_AFFINITY: &str =
     "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
@@ -106,6 +111,9 @@ fn place_for(world: &World, pod: &Pod) -> Option<(String, Option<Claim>)> {
     let node = nodes.min_by_key(|node| selected_by(spread, &on(&node.name)))?;
     let claim = wish.and_then(|wish| {
         let device = wish.device_for(&server, &node.name)?;
+        if wish.shared.is_some() {
+            return wish.shared;
+        }
         Some(Claim {
             uid: Claim::uid_of(pod.uid),
             pool: wish.pool,
@@ -118,6 +126,8 @@ fn place_for(world: &World, pod: &Pod) -> Option<(String, Option<Claim>)> {
 
 /// What a Pod wants by a claim.
 struct Wish {
+    /// The claim of another Pod.
+    shared: Option<Claim>,
     pool: String,
     /// The only device that it wants.
     device: Option<String>,
@@ -129,10 +139,19 @@ impl Wish {
     /// A broker has the claim of a template. Others ask for the resource of a class.
     fn of(server: &ApiServer, pod: &Pod) -> Option<Self> {
         let pool = |configuration: &str| format!("default/{configuration}");
+        if let Some(shared) = &pod.claim {
+            return Some(Self {
+                shared: Some(shared.clone()),
+                pool: shared.pool.clone(),
+                device: shared.devices.first().cloned(),
+                resource: shared.resource.clone(),
+            });
+        }
         if let Some(made) = &pod.broker {
             let is_by_claim = made["spec"]["resourceClaims"].is_array();
             let label = |name: &str| made["metadata"]["labels"][name].as_str().map(str::to_owned);
             return is_by_claim.then(|| Self {
+                shared: None,
                 pool: pool(&label(CONFIGURATION_LABEL).unwrap()),
                 device: label(INSTANCE_LABEL),
                 resource: None,
@@ -143,13 +162,14 @@ impl Wish {
         let class = server.classes.objects.values().find(has_it)?;
         let name = class.0["metadata"]["name"].as_str()?.rsplit('.').next()?;
         Some(Self {
+            shared: None,
             pool: pool(name),
             device: None,
             resource: Some(resource.clone()),
         })
     }
 
-    /// Returns a device with room for one more claim, which a node reaches.
+    /// Returns a device with room for the claim, which a node reaches.
     fn device_for(&self, server: &ApiServer, node: &str) -> Option<String> {
         let slices = server.slices.objects.values().map(|slice| &slice.0["spec"]);
         let slices: Vec<_> = slices
@@ -172,14 +192,19 @@ impl Wish {
             let is_its = |pod: &&Arc<Pod>| {
                 let claim = pod.claim.as_ref();
                 let has_it = |claim: &Claim| claim.pool == self.pool && claim.devices[0] == name;
-                !pod.has_ended() && claim.is_some_and(has_it)
+                !pod.has_ended() && !pod.node.is_empty() && claim.is_some_and(has_it)
             };
-            let taken = server.pods.objects.values().filter(is_its).count();
+            let its = server.pods.objects.values().filter(is_its);
+            let claims = its.filter_map(|pod| pod.claim.as_ref());
+            let taken: BTreeSet<&str> = claims.map(|claim| claim.uid.as_str()).collect();
             let all = device["capacity"]["slots"]["value"].as_str();
+            let is_open = device["taints"].as_array().is_none_or(Vec::is_empty)
+                && taken.len() < all.map_or(1, |all| all.parse().unwrap());
+            let shared = self.shared.as_ref();
+            let has_it = shared.is_some_and(|shared| taken.contains(shared.uid.as_str()));
             self.device.as_ref().is_none_or(|wanted| wanted == name)
-                && device["taints"].as_array().is_none_or(Vec::is_empty)
                 && reaches(device, node)
-                && taken < all.map_or(1, |all| all.parse().unwrap())
+                && (has_it || is_open)
         });
         devices.next()?["name"].as_str().map(str::to_owned)
     }
