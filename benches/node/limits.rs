@@ -50,9 +50,10 @@ struct Cgroup {
 impl Cgroup {
     fn new(limit: u64) -> Result<Self, String> {
         let v1 = Path::new("/sys/fs/cgroup/memory");
-        let (root, is_v1) = match v1.exists() {
-            true => (v1, true),
-            false => (Path::new("/sys/fs/cgroup"), false),
+        let (root, is_v1) = if v1.exists() {
+            (v1, true)
+        } else {
+            (Path::new("/sys/fs/cgroup"), false)
         };
         let folder = root.join(format!("petiole-bench-{}", std::process::id()));
         let failed = |e: std::io::Error| format!("{}: {e}; root is needed", folder.display());

@@ -66,8 +66,9 @@ async fn main() -> ExitCode {
     for line in &over {
         println!("over budget: {line}");
     }
-    match flags.check && !over.is_empty() {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    if flags.check && !over.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }

@@ -213,15 +213,19 @@ impl World {
             .await;
         sleep(QUIET).await;
         for is_there in [false, true] {
-            let what = match is_there {
-                false => "(c) 64 devices of 50 nodes go",
-                true => "(c) and come back",
+            let what = if !is_there {
+                "(c) 64 devices of 50 nodes go"
+            } else {
+                "(c) and come back"
             };
             let before = Counters::read(&self.client).await;
             self.appear("switch", if is_there { devices } else { 0 });
-            let took = self.watched.until("switch", |all| match is_there {
-                false => are_unhealthy(all),
-                true => are_offered(all, devices, SITE),
+            let took = self.watched.until("switch", |all| {
+                if !is_there {
+                    are_unhealthy(all)
+                } else {
+                    are_offered(all, devices, SITE)
+                }
             });
             let took = took.await;
             report.add(

@@ -94,9 +94,10 @@ pub(super) async fn run(
             }
             let began = Instant::now();
             let wait = publisher.round().await;
-            let pause = match std::mem::take(&mut publisher.has_patched) {
-                true => BETWEEN_PATCHES,
-                false => BETWEEN_ROUNDS,
+            let pause = if std::mem::take(&mut publisher.has_patched) {
+                BETWEEN_PATCHES
+            } else {
+                BETWEEN_ROUNDS
             };
             sleep(began.elapsed().max(pause)).await;
             tokio::select! {

@@ -21,9 +21,10 @@ pub(super) async fn run(
         let ids = known.values().filter_map(|instance| device_id(instance));
         handlers.prefer(&ids.collect());
         // The first Instances are not late: a flood may come with them.
-        let pause = match known.is_empty() {
-            true => Duration::ZERO,
-            false => BETWEEN_LISTS,
+        let pause = if known.is_empty() {
+            Duration::ZERO
+        } else {
+            BETWEEN_LISTS
         };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),

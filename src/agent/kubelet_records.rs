@@ -134,9 +134,10 @@ impl RecordsReader {
             // A checkpoint that cannot be read releases nothing.
             None => records.checkpoint != Checkpoint::Missing || self.has_started(),
         };
-        let records = match is_trusted {
-            true => (self.freshened(records, Begin { held, begun }, confirmed)).await,
-            false => records,
+        let records = if is_trusted {
+            (self.freshened(records, Begin { held, begun }, confirmed)).await
+        } else {
+            records
         };
         Ok(Look {
             is_trusted,

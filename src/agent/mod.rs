@@ -114,22 +114,19 @@ pub async fn run_in(
         plugins.until(tasks.until(stopped)).await?
     };
     let lived = lived.await;
-    let ended = match lived.is_ok() && place.is_waited_for() {
-        true => {
-            agent.decisions.give_up().await;
-            stop.cancel();
-            let ended = tasks.run(GRACE).await; // what it knows is written
-            place.hand_over().await;
-            agent.decisions.until_forwarded().await;
-            stop_plugins.cancel();
-            ended.and(plugins.run(GRACE).await)
-        }
-        false => {
-            stop.cancel();
-            stop_plugins.cancel();
-            let (ended, plugins) = tokio::join!(tasks.run(GRACE), plugins.run(GRACE));
-            ended.and(plugins)
-        }
+    let ended = if lived.is_ok() && place.is_waited_for() {
+        agent.decisions.give_up().await;
+        stop.cancel();
+        let ended = tasks.run(GRACE).await; // what it knows is written
+        place.hand_over().await;
+        agent.decisions.until_forwarded().await;
+        stop_plugins.cancel();
+        ended.and(plugins.run(GRACE).await)
+    } else {
+        stop.cancel();
+        stop_plugins.cancel();
+        let (ended, plugins) = tokio::join!(tasks.run(GRACE), plugins.run(GRACE));
+        ended.and(plugins)
     };
     lived.and(ended)
 }

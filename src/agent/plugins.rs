@@ -50,7 +50,9 @@ use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
 pub(super) use resource_claim::DeviceRequest;
-pub(super) use runner::{Runs, Start};
+pub(super) use runner::Runs;
+#[cfg(test)]
+pub(super) use runner::Start;
 use running::{Running, make_way, withdraw};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -311,28 +313,10 @@ impl Plugins {
     fn start(&mut self, offered: Offered, namespace: String, gone: &BTreeSet<InstanceName>) {
         let name = offered.resource.plugin();
         let list = self.slots_of(&offered.resource, gone);
-        let slots = watch::Sender::new(list.clone());
         self.published.listed.send_modify(|listed| {
-            listed.insert(offered.full_name.clone(), list);
+            listed.insert(offered.full_name.clone(), list.clone());
         });
-        let rebind = watch::Sender::new(0);
-        let socket = watch::Sender::new(None);
-        let withdrawn = CancellationToken::new();
-        let running = Running {
-            offered: offered.clone(),
-            socket: socket.subscribe(),
-            withdrawn: withdrawn.clone(),
-            rebind: rebind.clone(),
-            slots: slots.clone(),
-        };
-        let start = Start {
-            namespace,
-            rebind: rebind.subscribe(),
-            slots: slots.subscribe(),
-            socket,
-            withdrawn,
-            offered,
-        };
+        let (running, start) = Running::begin(offered, namespace, list);
         let stop = self.shutdown.clone();
         self.tasks.spawn(name.clone(), (self.runs)(start, stop));
         self.running.insert(name, running);
@@ -340,9 +324,10 @@ impl Plugins {
 
     /// Sends each plugin its slots, if they have changed.
     async fn publish_slots(&mut self) {
-        let gone = match std::mem::take(&mut self.is_gone_stale) {
-            true => self.gone(),
-            false => self.gone.clone(),
+        let gone = if std::mem::take(&mut self.is_gone_stale) {
+            self.gone()
+        } else {
+            self.gone.clone()
         };
         let mut stale = self.inputs.table.take_touched();
         let came_or_went = gone.symmetric_difference(&self.gone);

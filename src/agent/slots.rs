@@ -282,9 +282,10 @@ async fn write(slots: &Slots, exchanges: Vec<Exchange>) -> Written<'_> {
     // A device may become one of several nodes during the write: what was not written is remembered also then.
     let (own, others) = plan::divided(exchanges, &slots.table.borrow());
     slots.table.begin(&changes);
-    let mut exchange = match others.is_empty() {
-        true => async { Ok(()) }.boxed(),
-        false => slots.store.exchange(others.clone()),
+    let mut exchange = if others.is_empty() {
+        async { Ok(()) }.boxed()
+    } else {
+        slots.store.exchange(others.clone())
     };
     let Ok(written) = timeout(WRITE_TIMEOUT, &mut exchange).await else {
         return Written::Late(exchange);

@@ -46,9 +46,10 @@ pub(super) fn slots(
     for (name, slots) in listed {
         let counts = counts.entry(name).or_default();
         for slot in slots.iter() {
-            match slot.is_healthy {
-                true => counts.offered += 1,
-                false => counts.unhealthy += 1,
+            if slot.is_healthy {
+                counts.offered += 1
+            } else {
+                counts.unhealthy += 1
             }
         }
     }

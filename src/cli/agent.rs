@@ -315,12 +315,11 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let look = super::once::run(&flags.once, &flags.configurations, settings, handlers);
         return Box::pin(look).await;
     }
-    let (_lock, place) = match flags.stand_by {
-        true => (None, Place::of(flags.state.clone())),
-        false => {
-            let lock = state_lock::taken(&flags.state).await.context("--state")?;
-            (lock, Place::alone())
-        }
+    let (_lock, place) = if flags.stand_by {
+        (None, Place::of(flags.state.clone()))
+    } else {
+        let lock = state_lock::taken(&flags.state).await.context("--state")?;
+        (lock, Place::alone())
     };
     telemetry::metrics().begin_agent(handlers.names().iter().map(String::as_str));
     info!(

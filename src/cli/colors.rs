@@ -21,9 +21,10 @@ enum Color {
 pub(super) fn for_stdout(text: String) -> String {
     let is_refused = env::var("NO_COLOR").is_ok_and(|value| !value.is_empty());
     let is_dumb = env::var("TERM").is_ok_and(|term| term == "dumb");
-    match stdout().is_terminal() && !is_refused && !is_dumb {
-        true => paint(&text),
-        false => text,
+    if stdout().is_terminal() && !is_refused && !is_dumb {
+        paint(&text)
+    } else {
+        text
     }
 }
 

@@ -204,11 +204,12 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         let everything = read::everything(client, client.default_namespace()).await;
         facts.is_unread = everything.is_err();
         facts.snapshot = noted(everything, &mut unread).unwrap_or_default();
-        let stale = match facts.snapshot.has_assumed_prefixes() {
-            true => Err(anyhow!(
+        let stale = if facts.snapshot.has_assumed_prefixes() {
+            Err(anyhow!(
                 "no Pod of an agent, which has the prefixes of resources, can be read"
-            )),
-            false => stale(client, facts.snapshot.prefixes()).await,
+            ))
+        } else {
+            stale(client, facts.snapshot.prefixes()).await
         };
         facts.stale = noted(
             stale.context("whether there are capacity entries without a device is not known"),

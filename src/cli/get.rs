@@ -288,9 +288,12 @@ fn plugin_row(plugin: &PluginView, output: Output) -> Vec<String> {
     // Only device plugins have devices.
     let has_devices = matches!(plugin.state, PluginState::Connected | PluginState::Stopped);
     let counts = [plugin.healthy, plugin.unhealthy, plugin.allocated];
-    cells.extend(counts.map(|count| match has_devices {
-        true => count.to_string(),
-        false => "-".to_owned(),
+    cells.extend(counts.map(|count| {
+        if has_devices {
+            count.to_string()
+        } else {
+            "-".to_owned()
+        }
     }));
     if output == Output::Wide {
         cells.push(plugin.endpoint.clone());

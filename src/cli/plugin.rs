@@ -39,9 +39,10 @@ pub(super) fn completions(command: &Command, arguments: &[String]) -> String {
     let subcommands = chosen
         .get_subcommands()
         .map(|subcommand| subcommand.get_name().to_owned());
-    let words: Vec<String> = match word.starts_with('-') {
-        true => flags.collect(),
-        false => subcommands.collect(),
+    let words: Vec<String> = if word.starts_with('-') {
+        flags.collect()
+    } else {
+        subcommands.collect()
     };
     let fit = words.into_iter().filter(|known| known.starts_with(word));
     fit.map(|word| word + "\n").collect::<String>() + ":4\n"

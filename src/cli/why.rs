@@ -159,10 +159,7 @@ fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str, others: &[T
             String::new(),
         ),
     };
-    let readable = match is_partial {
-        true => " that you may read",
-        false => "",
-    };
+    let readable = if is_partial { " that you may read" } else { "" };
     format!(
         "there is no Pod, Instance or Configuration {object}{readable}, and no Pod of a workload of that name asks for a device{advice}"
     )

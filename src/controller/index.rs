@@ -171,9 +171,10 @@ impl Index {
         let of = turned.map(|object| Some((&object?.metadata, key.name.as_str())));
         (self.configurations).follow(key, of, &mut self.uids, touched);
         let [was, is] = turned;
-        match is.is_some_and(|is| is.spec.instance_name.is_some()) {
-            true => self.naming.insert(key.clone()),
-            false => self.naming.remove(key),
+        if is.is_some_and(|is| is.spec.instance_name.is_some()) {
+            self.naming.insert(key.clone())
+        } else {
+            self.naming.remove(key)
         };
         let resource = |of: Option<&Configuration>| of.map(|of| of.spec.resource_name.clone());
         if resource(was) != resource(is) {

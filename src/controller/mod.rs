@@ -96,9 +96,10 @@ pub async fn run(
     }
     if let Some(address) = shared.settings.http_address {
         let routes = http::routes(Health::new(move || missing(*is_listed.borrow())));
-        let routes = match shared.settings.device_lists {
-            true => routes.merge(lists),
-            false => routes,
+        let routes = if shared.settings.device_lists {
+            routes.merge(lists)
+        } else {
+            routes
         };
         tasks.spawn("http", |stop| http::serve(address, routes, stop));
     }

@@ -310,9 +310,12 @@ mod tests {
     /// Returns what is asked of a server that has `found` under the name of the Service, whether everything is done, and
     /// the trouble.
     async fn asked(found: (u16, Value)) -> (Vec<String>, bool, Option<String>) {
-        let fake = Fake::new(move |request| match request.starts_with("GET") {
-            true => found.clone(),
-            false => (200, service("uid-cam")),
+        let fake = Fake::new(move |request| {
+            if request.starts_with("GET") {
+                found.clone()
+            } else {
+                (200, service("uid-cam"))
+            }
         });
         let (mut services, world) = (Services::default(), world());
         let is_done = pass(&fake.shared, &mut services, &world, 0).await;

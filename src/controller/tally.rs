@@ -80,9 +80,10 @@ fn census(world: &World) -> Census {
     count_instances(world, &mut census);
     for (key, pod) in &world.pods {
         if let Some(name) = pod.meta.labels.get(names::CONFIGURATION_LABEL) {
-            let phase = match pod.waits_for_node() {
-                true => Some("Waiting"),
-                false => PHASES.into_iter().find(|phase| *phase == pod.phase),
+            let phase = if pod.waits_for_node() {
+                Some("Waiting")
+            } else {
+                PHASES.into_iter().find(|phase| *phase == pod.phase)
             };
             let configuration = ConfigurationKey::new(&key.namespace, name.as_str());
             add(

@@ -119,9 +119,10 @@ fn step(request: &Request) -> Step {
         Request::Look(node) => (Kind::Look, "look".into(), ObjectKey::new("", node.as_str())),
         Request::Device(action) => {
             let (what, object) = nodes::step(action);
-            let kind = match action.is_batched() {
-                true => Kind::Batch,
-                false => Kind::Device,
+            let kind = if action.is_batched() {
+                Kind::Batch
+            } else {
+                Kind::Device
             };
             (kind, what.into(), object)
         }

@@ -152,9 +152,10 @@ impl Input {
                 Err(why) => return converted.refuse(&source.origin, &format!("--device: {why}")),
             }
         }
-        match source.entries.is_empty() {
-            true => self.readers.push(source),
-            false => self.sources.push(source),
+        if source.entries.is_empty() {
+            self.readers.push(source)
+        } else {
+            self.sources.push(source)
         }
     }
 }

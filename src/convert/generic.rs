@@ -102,11 +102,12 @@ impl Path {
             ));
         }
         let has = |c: &char| given.is_empty() || given.contains(*c);
-        match given.contains(|c| !"rwm".contains(c)) {
-            true => Err(format!(
+        if given.contains(|c| !"rwm".contains(c)) {
+            Err(format!(
                 "path {path}: permissions is {given:?}; it must be of r, w and m"
-            )),
-            false => Ok("rwm".chars().filter(has).collect()),
+            ))
+        } else {
+            Ok("rwm".chars().filter(has).collect())
         }
     }
 }
@@ -150,11 +151,12 @@ fn container(groups: &[Group], paths: &[&Path]) -> Result<Value, String> {
             && !(is_folder && own.contains("/by-"))
     };
     let is_alone = |group: &Group| is_folder || group.paths.len() == 1;
-    match paths.iter().all(is_same) && groups.iter().all(is_alone) {
-        true => Ok(json!({"path": to})),
-        false => Err(format!(
+    if paths.iter().all(is_same) && groups.iter().all(is_alone) {
+        Ok(json!({"path": to}))
+    } else {
+        Err(format!(
             "mountPath {to}: a Configuration has one for all its devices: the path of one device node, or a folder in which each has its own name, not that of a link. Give devices with another mountPath a name of their own"
-        )),
+        ))
     }
 }
 

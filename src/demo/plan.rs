@@ -50,9 +50,10 @@ pub(super) fn events(before: &Snapshot, after: &Snapshot) -> Vec<Event> {
 fn resource_events(before: &Snapshot, after: &Snapshot) -> Vec<Event> {
     let mut events: Vec<Event> = vec![];
     for (name, now) in &after.resources {
-        let offers = match after.is_held_by_brokers(name) {
-            true => format!("node offers {name}: 0, because {HELD}"),
-            false => format!("node offers {name}: {}", now.allocatable),
+        let offers = if after.is_held_by_brokers(name) {
+            format!("node offers {name}: 0, because {HELD}")
+        } else {
+            format!("node offers {name}: {}", now.allocatable)
         };
         let is = |how: &str| {
             let Resource {

@@ -106,9 +106,10 @@ fn intro() -> Vec<Line<'static>> {
 fn help(services: &[Service]) -> Vec<Line<'static>> {
     let mut names = vec![Span::raw("services: ")];
     for (n, service) in services.iter().enumerate() {
-        let color = match service.is_announced {
-            true => Color::Green,
-            false => Color::Red,
+        let color = if service.is_announced {
+            Color::Green
+        } else {
+            Color::Red
         };
         let name = service.sample.name.trim_start_matches("Demo ");
         names.push(Span::styled(

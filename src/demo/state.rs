@@ -80,9 +80,10 @@ impl Demo {
     pub(super) fn toggle(&mut self, n: usize) -> anyhow::Result<()> {
         self.publisher.toggle(n)?;
         if let Some(service) = self.publisher.services().get(n) {
-            let what = match service.is_announced {
-                true => "announced",
-                false => "withdrew",
+            let what = if service.is_announced {
+                "announced"
+            } else {
+                "withdrew"
             };
             let text = format!("you {what} {}", service.sample.name);
             self.record(text);

@@ -37,9 +37,10 @@ pub(super) fn node(snapshot: &Snapshot) -> Vec<[String; 4]> {
     let row = |(name, resource): (&String, &super::snapshot::Resource)| {
         let socket = name.strip_prefix("akri.sh/");
         let socket = socket.and_then(|name| snapshot.socket_of(name));
-        let why = match snapshot.is_held_by_brokers(name) {
-            true => format!("{} ({HELD})", resource.allocatable),
-            false => resource.allocatable.to_string(),
+        let why = if snapshot.is_held_by_brokers(name) {
+            format!("{} ({HELD})", resource.allocatable)
+        } else {
+            resource.allocatable.to_string()
         };
         [
             name.clone(),

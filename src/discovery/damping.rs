@@ -175,9 +175,10 @@ impl Damper {
                 }
             }
         }
-        self.believed = match instead.is_empty() {
-            true => said.clone(),
-            false => Arc::new(with(said, instead)),
+        self.believed = if instead.is_empty() {
+            said.clone()
+        } else {
+            Arc::new(with(said, instead))
         };
         self.forget(now);
         Belief {

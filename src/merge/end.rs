@@ -74,10 +74,7 @@ impl Merge<'_> {
         let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
         let is_late =
             only_node.is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
-        let late = match is_late {
-            true => LATE_REPORT,
-            false => Duration::ZERO,
-        };
+        let late = if is_late { LATE_REPORT } else { Duration::ZERO };
         // Clocks of two machines differ: what is yet to come is now.
         let gone = Duration::try_from(self.now.duration_since(since)).unwrap_or_default();
         Some((grace + late).saturating_sub(gone.min(calm)))

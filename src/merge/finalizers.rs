@@ -14,8 +14,9 @@ pub(crate) fn without_akris(metadata: &ObjectMeta) -> Vec<PatchOperation> {
     let is_kept =
         |name: &&String| name.contains('/') || KUBERNETES_FINALIZERS.contains(&name.as_str());
     let kept: Vec<&String> = finalizers.iter().filter(is_kept).collect();
-    match kept.len() == finalizers.len() {
-        true => vec![],
-        false => vec![replace(&["metadata", "finalizers"], json!(kept))],
+    if kept.len() == finalizers.len() {
+        vec![]
+    } else {
+        vec![replace(&["metadata", "finalizers"], json!(kept))]
     }
 }

@@ -30,9 +30,10 @@ pub(crate) fn exceptions(
         if report.is_healthy() && trouble.is_none() {
             continue;
         }
-        let health = match report.is_healthy() {
-            true => HEALTHY,
-            false => UNHEALTHY,
+        let health = if report.is_healthy() {
+            HEALTHY
+        } else {
+            UNHEALTHY
         };
         let is_same = |entry: &&NodeHealth| entry.health == health;
         let reason = trouble.map(|(reason, _)| reason);
@@ -65,9 +66,10 @@ pub(crate) fn with_conditions(
     let mut entries = status.nodes.iter();
     let is_well = status.conditions.iter().all(is_of_brokers)
         && entries.all(|entry| entry.health == HEALTHY && entry.reason.is_none());
-    match is_well && !spec.nodes.is_empty() {
-        true => status,
-        false => with_availability(status, spec, now),
+    if is_well && !spec.nodes.is_empty() {
+        status
+    } else {
+        with_availability(status, spec, now)
     }
 }
 

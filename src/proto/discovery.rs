@@ -98,9 +98,10 @@ impl Message for DeviceList {
             device.device_specs.len(),
             device.connection.len(),
         ];
-        match lists.into_iter().all(|len| len <= PATHS_MAX) {
-            true => self.devices.push(device),
-            false => self.too_large += 1,
+        if lists.into_iter().all(|len| len <= PATHS_MAX) {
+            self.devices.push(device)
+        } else {
+            self.too_large += 1
         }
         Ok(())
     }

@@ -84,11 +84,12 @@ pub async fn tidy(
             continue;
         }
         if !settings.waits {
-            return match round.has_changed {
-                true => Err(anyhow!(
+            return if round.has_changed {
+                Err(anyhow!(
                     "entries changed during each of {TRIES} attempts to remove them; run the command again"
-                )),
-                false => Ok(()),
+                ))
+            } else {
+                Ok(())
             };
         }
         if round.has_changed || !round.is_clean {
@@ -161,12 +162,11 @@ impl Tidying<'_> {
                 Ok(()) => {
                     for entry in stale.entries {
                         let key = (entry.node.clone(), entry.resource.clone());
-                        match self.removed.insert(key) {
-                            true => round.entries.push((entry, Action::Removed)),
+                        if self.removed.insert(key) {
+                            round.entries.push((entry, Action::Removed))
+                        } else {
                             // This happens every 10 s for 5 min.
-                            false => {
-                                debug!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
-                            }
+                            debug!(node = %entry.node, resource = %entry.resource, "removed again, because the kubelet had put it back")
                         }
                     }
                 }

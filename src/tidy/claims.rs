@@ -110,17 +110,17 @@ async fn remove(
     let configurations = configurations(client, &settings.namespaces).await?;
     let given_out = given_out(&configurations);
     // Pools of other namespaces may be another installation's.
-    let stale = match settings.namespaces.is_empty() {
-        true => stale(client, &given_out).await?,
-        false => vec![],
+    let stale = if settings.namespaces.is_empty() {
+        stale(client, &given_out).await?
+    } else {
+        vec![]
     };
     for offer in &stale {
-        let action = match settings.is_dry_run {
-            true => Action::WouldBeRemoved,
-            false => {
-                offer.delete(client).await?;
-                Action::Removed
-            }
+        let action = if settings.is_dry_run {
+            Action::WouldBeRemoved
+        } else {
+            offer.delete(client).await?;
+            Action::Removed
         };
         let said = report(Offer::Stale(offer.kind.plural(), &offer.name, action));
         said.map_err(Failure::permanent)?;

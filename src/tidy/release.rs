@@ -33,14 +33,16 @@ pub async fn why_not_removed(
             Ok(records) => return Ok(why_it_stays(release, &records)),
             Err(failure) => failure,
         };
-        let limit = match failure.is_temporary {
-            true => timeout,
-            false => RIGHTS_PROPAGATION,
+        let limit = if failure.is_temporary {
+            timeout
+        } else {
+            RIGHTS_PROPAGATION
         };
         if began.elapsed() + RETRY_INTERVAL > limit {
-            return match failure.is_temporary {
-                true => Err(failure.error),
-                false => Ok(Some(format!("{:#}", failure.error))),
+            return if failure.is_temporary {
+                Err(failure.error)
+            } else {
+                Ok(Some(format!("{:#}", failure.error)))
             };
         }
         if failure.is_temporary {

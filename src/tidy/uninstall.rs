@@ -48,9 +48,10 @@ pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<
         match read_state(settings, client, &nodes).await {
             Ok((state, configurations)) => {
                 let initial = initial.get_or_insert_with(|| InitialState::new(&state));
-                let unbacked = match began.elapsed() < UNBACKED_GRACE {
-                    true => UnbackedEntries::Count,
-                    false => UnbackedEntries::Ignore,
+                let unbacked = if began.elapsed() < UNBACKED_GRACE {
+                    UnbackedEntries::Count
+                } else {
+                    UnbackedEntries::Ignore
                 };
                 remains = left(&state, initial, unbacked);
                 if remains.is_empty() {

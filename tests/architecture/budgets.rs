@@ -7,26 +7,26 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 500),
+    ("crates/petiole-base", 510),
     ("crates/petiole-cluster", 1_900),
     ("crates/petiole-dra", 1_800),
     ("crates/petiole-kubelet", 4_900),
     ("crates/petiole-kubelet-api", 950),
     ("crates/petiole-mdns", 4_400),
-    ("crates/petiole-model", 5_550),
+    ("crates/petiole-model", 5_560),
     ("crates/petiole-mqtt", 1_400),
     ("crates/petiole-onvif", 1_900),
     ("crates/petiole-opcua", 1_850),
-    ("crates/petiole-people", 5_500),
+    ("crates/petiole-people", 5_520),
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 250),
-    ("src/agent", 9_960),
+    ("src/agent", 9_980),
     ("src/cli", 3_400),
     ("src/controller", 10_100),
-    ("src/convert", 550),
+    ("src/convert", 560),
     ("src/demo", 1_200),
-    ("src/discovery", 11_750),
+    ("src/discovery", 11_760),
     ("src/merge", 1_600),
     ("src/proto", 100),
     ("src/store", 2_550),
@@ -42,11 +42,6 @@ fn room(source: &Source) -> String {
         [first, second, ..] => format!("{first}/{second}"),
         _ => path,
     }
-}
-
-fn lines(source: &Source) -> usize {
-    let lines = source.code.lines();
-    lines.filter(|line| !line.trim().is_empty()).count()
 }
 
 /// Returns what is wrong with a room that has so many lines.
@@ -67,7 +62,7 @@ fn fault(room: &str, lines: usize, budget: usize) -> Option<String> {
 fn every_room_keeps_its_budget_of_lines() {
     let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
     for source in production_sources() {
-        *rooms.entry(room(&source)).or_default() += lines(&source);
+        *rooms.entry(room(&source)).or_default() += source.lines();
     }
     let budgets: BTreeMap<&str, usize> = BUDGETS.iter().copied().collect();
     let names: BTreeSet<&str> = rooms

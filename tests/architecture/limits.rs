@@ -135,9 +135,10 @@ fn constants(source: &Source) -> Vec<Constant> {
                 declared.and_then(|(name, rest)| Some((name, rest.split_once(" = ")?)))
             {
                 found.push(Constant {
-                    path: match source.is_ours() {
-                        true => source.path.clone(),
-                        false => source.whole_path(),
+                    path: if source.is_ours() {
+                        source.path.clone()
+                    } else {
+                        source.whole_path()
                     },
                     name: name.to_owned(),
                     kind: kind.to_owned(),

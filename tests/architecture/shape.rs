@@ -4,18 +4,16 @@ use crate::{
     source::{Source, all_sources, production_sources},
 };
 
+/// The most lines of code in a file of the product: without comments, empty lines and tests.
+const CODE_LINES_MAX: usize = 350;
 /// The longest file in lines, with its comments and tests.
-const FILE_LINES_MAX: usize = 400;
+const FILE_LINES_MAX: usize = 600;
 /// The longest body of a function in lines, without empty lines and comments.
 const FUNCTION_LINES_MAX: usize = 60;
 const PARAMETERS_MAX: usize = 5;
 
 /// Files that are still longer.
-const LONG_FILES: &[&str] = &[
-    "crates/petiole-kubelet/tests/support/fake_plugin.rs",
-    "crates/petiole-model/src/model/slot_table/tests.rs",
-    "tests/simulation/faults.rs",
-];
+const LONG_FILES: &[&str] = &[];
 /// Functions that are still longer.
 const LONG_FUNCTIONS: &[&str] = &[];
 /// Functions with more parameters: those of a trait of rustls.
@@ -55,9 +53,10 @@ fn functions(text: &str) -> Vec<Function> {
         let indent = &line[..line.len() - line.trim_start().len()];
         let end = format!("{indent}}}");
         let is_short = line.ends_with('}');
-        let last = match is_short {
-            true => Some(first),
-            false => (first..lines.len()).find(|n| lines[*n] == end),
+        let last = if is_short {
+            Some(first)
+        } else {
+            (first..lines.len()).find(|n| lines[*n] == end)
         };
         let signature = lines[first..].join("\n")[before.len()..].to_owned();
         let Some(last) = last.filter(|_| has_body(&signature)) else {
@@ -134,12 +133,9 @@ fn parameters(signature: &str) -> Vec<String> {
     trimmed.filter(|parameter| !parameter.is_empty()).collect()
 }
 
-fn long_files(sources: &[Source]) -> Vec<String> {
-    sources
-        .iter()
-        .filter(|source| source.text.lines().count() > FILE_LINES_MAX)
-        .map(Source::whole_path)
-        .collect()
+fn long_files(sources: &[Source], lines: fn(&Source) -> usize, most: usize) -> Vec<String> {
+    let long = sources.iter().filter(|source| lines(source) > most);
+    long.map(Source::whole_path).collect()
 }
 
 /// Returns the functions that `is_fault` selects, as `<file>: <name>`. Clippy measures those in tests too.
@@ -160,13 +156,15 @@ fn files_and_functions_are_short_and_have_few_parameters_and_no_tuples() {
     for folder in ["src", "tests", "crates"] {
         let sources = all_sources(folder);
         assert!(sources.len() > 10);
-        files.extend(long_files(&sources));
+        let lines = |source: &Source| source.text.lines().count();
+        files.extend(long_files(&sources, lines, FILE_LINES_MAX));
     }
     let sources = production_sources();
+    files.extend(long_files(&sources, Source::lines, CODE_LINES_MAX));
     let functions = faulty(&sources, |f| f.lines > FUNCTION_LINES_MAX);
     let parameters = faulty(&sources, |f| f.parameters.len() > PARAMETERS_MAX);
     let tuples = faulty(&sources, Function::has_tuple);
-    let rule = format!("longer than {FILE_LINES_MAX} lines");
+    let rule = format!("{CODE_LINES_MAX} lines of code, or {FILE_LINES_MAX} in all, are exceeded");
     let mut messages = beyond(&rule, &files, LONG_FILES);
     let rule = format!("function longer than {FUNCTION_LINES_MAX} lines");
     messages.extend(beyond(&rule, &functions, LONG_FUNCTIONS));

@@ -59,6 +59,12 @@ impl Source {
         }
     }
 
+    /// Returns the number of lines of code.
+    pub(crate) fn lines(&self) -> usize {
+        let lines = self.code.lines();
+        lines.filter(|line| !line.trim().is_empty()).count()
+    }
+
     /// Returns whether it is of the package `petiole`.
     pub(crate) fn is_ours(&self) -> bool {
         self.root == SRC
@@ -191,9 +197,10 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = vec![];
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(files_below(&path)),
-            false => files.push(path),
+        if path.is_dir() {
+            files.extend(files_below(&path))
+        } else {
+            files.push(path)
         }
     }
     files.sort();

@@ -48,17 +48,24 @@ race() {
     within 60 "all slots are offered in round $round" has_all "$1"
     began=$EPOCHREALTIME
     at_once race 200 cam
-    # The scheduler of 1.37.2 can miss that a device is free, and looks at all Pods once in five minutes.
-    within 330 "forty Pods run in round $round" forty_run
+    within 60 "forty Pods run in round $round" forty_run
     took=$(since "$began")
     longest=$(awk "BEGIN { print ($took > $longest) ? $took : $longest }")
     for_all_of 5 "they run on" forty_run
     FAILED=$((FAILED + $(failed_pods)))
-    kubectl delete deployment race --wait >/dev/null
-    kubectl delete pods --all --now >/dev/null
+    end_race
     within 120 "no Pod is left" has_phases race- ""
   done
   note "$1: $2 rounds of 200 Pods for 40 slots: $FAILED failed Pods; 40 run after $longest s at most"
+}
+
+# Those that wait go first. Where a Pod gets a slot and is deleted before it is bound, the scheduler of 1.37.2 holds the slot for two
+# minutes more (extendeddynamicresources.go: waitForExtendedClaimInAssumeCache), and tells nobody when it lets go of it.
+end_race() {
+  kubectl delete deployment race --cascade=orphan --wait >/dev/null
+  kubectl delete replicasets --all --cascade=orphan --wait >/dev/null
+  kubectl delete pods --field-selector spec.nodeName= --now >/dev/null
+  kubectl delete pods --all --now >/dev/null
 }
 
 has_all() { # ALLOCATION
@@ -66,15 +73,24 @@ has_all() { # ALLOCATION
   held=$(kubectl get instances.akri.sh -o json | jq '[.items[].spec.deviceUsage[]? | select(. != "")] | length')
   [ "$held" = 0 ] || return 1
   case $1 in
-    # The scheduler of 1.37.2 can miss that a claim of the round before is gone, and looks again after five minutes.
     DRA) has_devices default/cam 20 && is_unprepared && is_empty kubectl get resourceclaims -o name ;;
     *) node_holds node-1 allocatable cam 20 && node_holds node-2 allocatable cam 20 ;;
   esac
 }
 
+# The bound of the kubelets' histogram, in seconds, below which 99 of 100 calls of Prepare are; those of each node apart.
+prepared_within() {
+  local node
+  for node in node-1 node-2; do
+    kubectl get --raw "/api/v1/nodes/$node/proxy/metrics" |
+      sed -nE 's/^dra_grpc_operations_duration_seconds_bucket\{.*NodePrepareResources.*le="([^"]+)"\} ([0-9]+)$/\1 \2/p'
+  done | awk '{ below[$1] += $2 } END { for (bound in below) if (bound != "+Inf" && below[bound] >= 0.99 * below["+Inf"]) print bound }' | sort -g | head -1
+}
+
 test_two_hundred_pods_race_and_none_fails() {
   race DRA "$RACE_ROUNDS"
   limited "Pods that failed" 0 Pods "$FAILED"
+  limited "p99 of Prepare, as the kubelets measure it (forty at once; wanted: 0.1)" 1 s "$(prepared_within)"
   race DevicePlugin 3
 }
 
@@ -112,6 +128,18 @@ starts() {
   done
 }
 
+# runs_here NAME: whether a Pod with a device runs on node-1. Until the scheduler knows that a resource is one of a class now, it sends a
+# Pod to a kubelet that refuses it: then there is another.
+runs_here() {
+  case $(kubectl get pod "$1" -o 'jsonpath={.status.phase}' --ignore-not-found) in
+    Running) return 0 ;;
+    Failed) kubectl delete pod "$1" --now >/dev/null ;;
+    Pending) return 1 ;;
+  esac
+  pod "$1" node-1 cam
+  return 1
+}
+
 median() { # NAME
   sort -n "$SUITE/$1" | sed -n 3p
 }
@@ -140,10 +168,8 @@ test_a_flap_is_two_writes_and_a_pod_starts_as_soon() {
   within 15 "the scheduler gives them out" has_devices default/cam 5
   within 15 "no device plugin does" node_holds node-1 allocatable cam 0
   within 15 "there is a class" kubectl get deviceclass akri.default.cam
-  pod before node-1 cam
-  within 330 "the scheduler has seen it" is_running before
+  within 60 "the scheduler has seen it" runs_here before
   starts claim
   note "create -> Running, device plugin: $(xargs <"$SUITE/plugin") s; DRA: $(xargs <"$SUITE/claim") s"
   limited "median of DRA less that of the device plugin" 0.3 s "$(awk "BEGIN { printf \"%.2f\", $(median claim) - $(median plugin) }")"
-  note "the kubelet's calls of Prepare: $(kubectl get --raw /api/v1/nodes/node-1/proxy/metrics | awk '/^dra_grpc_operations_duration_seconds_bucket.*NodePrepareResources/ { sub(/.*le="/, ""); sub(/"} /, " s: "); printf "%s, ", $0 }')"
 }

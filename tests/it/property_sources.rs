@@ -225,9 +225,12 @@ async fn until<T>(what: &str, sender: &watch::Sender<T>, is_so: impl FnMut(&T) -
 /// Returns everything that is written below a folder.
 fn texts(folder: &Path) -> String {
     let entries = folder.read_dir().unwrap();
-    let text = |path: PathBuf| match path.is_dir() {
-        true => texts(&path),
-        false => String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned(),
+    let text = |path: PathBuf| {
+        if path.is_dir() {
+            texts(&path)
+        } else {
+            String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned()
+        }
     };
     entries.map(|entry| text(entry.unwrap().path())).collect()
 }

@@ -154,9 +154,10 @@ impl Agent {
                 *before = Arc::new(discoveries);
                 is_changed
             });
-            let wait = match is_complete {
-                true => FOREVER,
-                false => Duration::from_millis(complete_at - now),
+            let wait = if is_complete {
+                FOREVER
+            } else {
+                Duration::from_millis(complete_at - now)
             };
             let changed = Box::pin(devices.changed());
             if self.machine().timeout(wait, changed).await.is_some() {
@@ -260,11 +261,12 @@ impl Agent {
 /// Returns the resource with this full name.
 pub(super) fn resource(full_name: &str) -> Resource {
     let name = full_name.trim_start_matches("akri.sh/").to_owned();
-    match CONFIGURATIONS
+    if CONFIGURATIONS
         .iter()
         .any(|(configuration, _)| *configuration == name)
     {
-        true => Resource::Configuration(name.into()),
-        false => Resource::Instance(name.into()),
+        Resource::Configuration(name.into())
+    } else {
+        Resource::Instance(name.into())
     }
 }

@@ -170,12 +170,11 @@ impl ApiServer {
     ) -> kube::Result<Arc<Instance>> {
         let before = self.get(name)?;
         let mut after = patched(&*before, patch)?;
-        match is_status {
-            true => {
-                after.metadata = before.metadata.clone();
-                after.spec = before.spec.clone();
-            }
-            false => after.status.clone_from(&before.status),
+        if is_status {
+            after.metadata = before.metadata.clone();
+            after.spec = before.spec.clone();
+        } else {
+            after.status.clone_from(&before.status)
         }
         after.metadata.managed_fields = None;
         let nodes: BTreeSet<_> = after.spec.nodes.iter().collect();
@@ -185,9 +184,10 @@ impl ApiServer {
         if after.metadata.uid != before.metadata.uid {
             return Err(refusal(422, "metadata.uid: field is immutable"));
         }
-        match after == *before {
-            true => Ok(before),
-            false => Ok(self.store(after, by)),
+        if after == *before {
+            Ok(before)
+        } else {
+            Ok(self.store(after, by))
         }
     }
 
@@ -228,9 +228,10 @@ impl ApiServer {
     ) -> kube::Result<NodeDevices> {
         let there = self.node_devices.objects.get(&key(name)).cloned();
         let there = there.ok_or_else(|| refusal(404, format!("nodedevices {name:?} not found")))?;
-        match there.spec == *spec {
-            true => Ok(NodeDevices::clone(&there)),
-            false => Ok(self.put_node_devices(name, (there.metadata.uid.clone(), spec), by)),
+        if there.spec == *spec {
+            Ok(NodeDevices::clone(&there))
+        } else {
+            Ok(self.put_node_devices(name, (there.metadata.uid.clone(), spec), by))
         }
     }
 

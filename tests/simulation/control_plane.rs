@@ -20,9 +20,10 @@ pub(super) fn node_changed(world: &Rc<World>, name: &str) {
     }
     let since = (reports, world.machine.now());
     node.reporting.set(since);
-    let wait = match reports {
-        true => world.machine.between(100, 3_000),
-        false => NOT_READY_AFTER,
+    let wait = if reports {
+        world.machine.between(100, 3_000)
+    } else {
+        NOT_READY_AFTER
     };
     let (later, name) = (world.clone(), name.to_owned());
     world.machine.after(wait, move || {

@@ -4,13 +4,10 @@
 //! Each step is drawn at random, some time after the one before. Most faults are repaired after a while, and [`mend`]
 //! repairs all of them.
 use super::{
-    World,
-    api_server::key,
-    control_plane,
+    World, control_plane,
     controller::Controller,
     network::Weather,
-    objects::{Claim, Pod},
-    pods::{Container, Kind},
+    users::{create_pod, create_pod_on, delete_pod},
 };
 use crate::api::configuration::{Allocation, Configuration};
 use std::{collections::BTreeSet, rc::Rc, sync::Arc};
@@ -80,140 +77,9 @@ fn outage(world: &World) -> u64 {
     }
 }
 
-fn some_node(world: &World) -> usize {
-    let last = u64::try_from(world.nodes.len() - 1).unwrap();
-    usize::try_from(world.machine.between(0, last)).unwrap()
-}
-
 fn later(world: &Rc<World>, millis: u64, what: impl FnOnce(&Rc<World>) + 'static) {
     let then = world.clone();
     world.machine.after(millis, move || what(&then));
-}
-
-fn create_pod(world: &Rc<World>) {
-    create_pod_on(world, some_node(world));
-}
-
-fn create_pod_on(world: &Rc<World>, at: usize) {
-    let machine = &world.machine;
-    if world.node_state(&world.nodes[at].name).is_none() {
-        return;
-    }
-    let mut offers = world.nodes[at].offers();
-    let by_claims: Vec<String> = classes(world);
-    offers.extend(by_claims.clone());
-    let Some(resource) = machine.one_of(&offers).cloned() else {
-        return;
-    };
-    let is_by_claim = by_claims.contains(&resource);
-    let n = world.server.borrow_mut().next_uid();
-    let runs = match machine.between(0, 2) {
-        0 => machine.between(500, 8_000),
-        1 => machine.between(8_000, 120_000),
-        _ => machine.between(120_000, 20_000_000),
-    };
-    let container = |name, kind, has_device: bool, runs| Container {
-        name,
-        kind,
-        asks: if has_device {
-            vec![(resource.clone(), 1)]
-        } else {
-            vec![]
-        },
-        runs,
-    };
-    let containers = match machine.between(0, 5) {
-        _ if is_by_claim => vec![container("app", Kind::App, true, runs)],
-        0 => vec![
-            container("init", Kind::Init, true, machine.between(1_000, 90_000)),
-            container("app", Kind::App, false, runs),
-        ],
-        1 => vec![
-            container("init", Kind::Init, true, machine.between(1_000, 60_000)),
-            container("app", Kind::App, true, runs),
-        ],
-        2 => vec![
-            container("side", Kind::Sidecar, true, 20_000_000),
-            container("app", Kind::App, false, runs),
-        ],
-        _ => vec![container("app", Kind::App, true, runs)],
-    };
-    let restarts = machine.chance(40);
-    let mut name = format!("pod-{n}");
-    let of_broker = resource
-        .rsplit('/')
-        .next()
-        .map(|name| format!("{name}-pod"));
-    let is_free = |name: &String| !world.server.borrow().pods.objects.contains_key(&key(name));
-    if let Some(taken) = of_broker.filter(|name| machine.chance(5) && is_free(name)) {
-        // Somebody else's Pod may have any name.
-        name = taken;
-    }
-    let pod = Pod {
-        name,
-        uid: n,
-        version: 0,
-        // The scheduler gives it a device first.
-        node: if is_by_claim {
-            String::new()
-        } else {
-            world.nodes[at].name.clone()
-        },
-        unscheduled: None,
-        claim: (is_by_claim && machine.chance(30))
-            .then(|| some_claim(world, &resource))
-            .flatten(),
-        restarts,
-        tolerates: machine.chance(30),
-        is_deleting: false,
-        phase: "Pending",
-        broker: None,
-        started: None,
-        containers,
-    };
-    world.note(|| {
-        let kinds: Vec<_> = pod
-            .containers
-            .iter()
-            .map(|c| (c.name, c.asks.len(), c.runs))
-            .collect();
-        format!(
-            "USER: Pod {} for {} asks for {resource}: {kinds:?}",
-            pod.name, pod.node
-        )
-    });
-    world
-        .server
-        .borrow_mut()
-        .put_pod(&pod.name.clone(), Some(pod));
-}
-
-/// Returns a claim of another Pod, for a Pod that shares it.
-fn some_claim(world: &World, resource: &str) -> Option<Claim> {
-    let server = world.server.borrow();
-    let claims = server.pods.objects.values().filter(|pod| !pod.has_ended());
-    let claims = claims.filter_map(|pod| pod.claim.clone());
-    let mut claims: Vec<Claim> = claims.collect();
-    claims.retain(|claim| claim.resource.as_deref() == Some(resource));
-    world.machine.one_of(&claims).cloned()
-}
-
-/// Returns the resources that Pods get by claims.
-fn classes(world: &World) -> Vec<String> {
-    let server = world.server.borrow();
-    let classes = server.classes.objects.values();
-    let named = classes.filter_map(|class| class.0["spec"]["extendedResourceName"].as_str());
-    named.map(str::to_owned).collect()
-}
-
-fn delete_pod(world: &Rc<World>) {
-    let pods: Vec<u64> = {
-        let server = world.server.borrow();
-        server.pods.objects.values().map(|pod| pod.uid).collect()
-    };
-    if let Some(uid) = world.machine.one_of(&pods) {
-        control_plane::delete_pods(world, |pod| pod.uid == *uid);
-    }
 }
 
 fn some_device(world: &World) -> usize {
@@ -224,10 +90,13 @@ fn some_device(world: &World) -> usize {
 fn device_goes(world: &Rc<World>) {
     let n = some_device(world);
     let everywhere = world.machine.chance(60);
-    let at = some_node(world);
-    world.change_device(n, |thing| match everywhere {
-        true => thing.seen_by.clear(),
-        false => drop(thing.seen_by.remove(&at)),
+    let at = world.some_node();
+    world.change_device(n, |thing| {
+        if everywhere {
+            thing.seen_by.clear()
+        } else {
+            thing.seen_by.remove(&at);
+        }
     });
     if world.machine.chance(60) {
         // The machine was switched off and on.
@@ -243,11 +112,14 @@ fn device_comes(world: &Rc<World>) {
 
 fn comes(world: &Rc<World>, n: usize) {
     let everywhere = world.machine.chance(70);
-    let at = some_node(world);
+    let at = world.some_node();
     let all = 0..world.nodes.len();
-    world.change_device(n, |thing| match everywhere {
-        true => thing.seen_by.extend(all),
-        false => drop(thing.seen_by.insert(at)),
+    world.change_device(n, |thing| {
+        if everywhere {
+            thing.seen_by.extend(all)
+        } else {
+            thing.seen_by.insert(at);
+        }
     });
 }
 
@@ -257,15 +129,16 @@ fn device_moves(world: &Rc<World>) {
 
 fn cut_link(world: &Rc<World>) {
     let wait = outage(world);
-    cut(world, some_node(world), wait);
+    cut(world, world.some_node(), wait);
 }
 
 /// Cuts off all nodes but one, often for longer than slots are kept for one lost node.
 fn cut_links(world: &Rc<World>) {
-    let stays = some_node(world);
-    let wait = match world.machine.chance(60) {
-        true => world.machine.between(330_000, 700_000),
-        false => outage(world),
+    let stays = world.some_node();
+    let wait = if world.machine.chance(60) {
+        world.machine.between(330_000, 700_000)
+    } else {
+        outage(world)
     };
     let others = (0..world.nodes.len()).filter(|at| *at != stays);
     others.for_each(|at| cut(world, at, wait));
@@ -285,7 +158,7 @@ fn cut(world: &Rc<World>, at: usize, wait: u64) {
 
 /// Several Pods want devices of a node, whose agent ends between its answer and what it writes of that.
 fn lose_agent_with_a_claim(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     world.nodes[at].is_doomed.set(true);
     for _ in 0..5 {
         let wait = world.machine.between(0, 3_000);
@@ -309,12 +182,13 @@ pub(super) fn lose_agent(world: &Rc<World>, at: usize) {
 }
 
 fn restart_agent(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     world.note(|| format!("FAULT: the agent of {} ends", world.nodes[at].name));
     world.nodes[at].stop_agent(world);
-    let wait = match world.machine.chance(85) {
-        true => world.machine.between(50, 12_000),
-        false => outage(world),
+    let wait = if world.machine.chance(85) {
+        world.machine.between(50, 12_000)
+    } else {
+        outage(world)
     };
     later(world, wait, move |world| {
         if world.nodes[at].is_powered.get() {
@@ -325,12 +199,13 @@ fn restart_agent(world: &Rc<World>) {
 }
 
 fn restart_kubelet(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     world.note(|| format!("FAULT: the kubelet of {} ends", world.nodes[at].name));
     world.nodes[at].stop_kubelet(world);
-    let wait = match world.machine.chance(85) {
-        true => world.machine.between(300, 12_000),
-        false => outage(world),
+    let wait = if world.machine.chance(85) {
+        world.machine.between(300, 12_000)
+    } else {
+        outage(world)
     };
     later(world, wait, move |world| {
         if world.nodes[at].is_powered.get() {
@@ -366,9 +241,10 @@ fn replace_controller(world: &Rc<World>) {
             world.machine.kill(controller.process);
         }
     }
-    let wait = match dies {
-        true => world.machine.between(100, 20_000),
-        false => 1,
+    let wait = if dies {
+        world.machine.between(100, 20_000)
+    } else {
+        1
     };
     later(world, wait, move |_| {
         new.is_leader.send_replace(true);
@@ -390,7 +266,7 @@ fn replace_controller(world: &Rc<World>) {
 
 /// Cordons a node for some time, and evicts its Pods.
 fn drain(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     let node = &world.nodes[at];
     if node.is_closed.replace(true) {
         return;
@@ -405,7 +281,7 @@ fn drain(world: &Rc<World>) {
 }
 
 fn lose_power(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     let node = &world.nodes[at];
     if !node.is_powered.replace(false) {
         return;
@@ -442,15 +318,16 @@ fn power_on(world: &Rc<World>, at: usize) {
 }
 
 fn delete_node(world: &Rc<World>) {
-    let at = some_node(world);
+    let at = world.some_node();
     let name = world.nodes[at].name.clone();
     if world.node_state(&name).is_none() {
         return;
     }
     control_plane::delete_node(world, &name);
-    let wait = match world.machine.chance(50) {
-        true => world.machine.between(500, 35_000),
-        false => outage(world),
+    let wait = if world.machine.chance(50) {
+        world.machine.between(500, 35_000)
+    } else {
+        outage(world)
     };
     later(world, wait, move |world| {
         control_plane::register_node(world, &world.nodes[at].name)
@@ -478,7 +355,7 @@ fn compact(world: &Rc<World>) {
 
 /// Deletes the object in which a node reports its devices.
 fn lose_object(world: &Rc<World>) {
-    let name = world.nodes[some_node(world)].name.clone();
+    let name = world.nodes[world.some_node()].name.clone();
     let mut server = world.server.borrow_mut();
     if server.delete_node_devices(&name, None).is_ok() {
         world.note(|| format!("FAULT: the NodeDevices of {name} is deleted"));
@@ -487,7 +364,7 @@ fn lose_object(world: &Rc<World>) {
 
 /// Writes the report of another node, or an invented one, into a node's object. What the node alone sees is gone by it.
 fn mix_up_objects(world: &Rc<World>) {
-    let (of, by) = (some_node(world), some_node(world));
+    let (of, by) = (world.some_node(), world.some_node());
     world.nodes[of].disturbed.set(world.machine.now());
     let (of, by) = (&world.nodes[of].name, &world.nodes[by].name);
     let mut server = world.server.borrow_mut();
@@ -522,13 +399,14 @@ pub(super) fn switch_allocation(world: &Rc<World>) {
 
 fn change_weather(world: &Rc<World>) {
     let machine = &world.machine;
-    let weather = match machine.chance(40) {
-        true => Weather::default(),
-        false => Weather {
+    let weather = if machine.chance(40) {
+        Weather::default()
+    } else {
+        Weather {
             slow: machine.between(0, 15),
             lost: machine.between(0, 8),
             refused: machine.between(0, 10),
-        },
+        }
     };
     world.note(|| format!("FAULT: {weather:?}"));
     world.weather.set(weather);
@@ -587,7 +465,7 @@ pub(super) fn furnish(world: &Rc<World>) {
         world.devices.add("cam", format!("camera-{n}"), all);
     }
     if machine.chance(60) {
-        let at = some_node(world);
+        let at = world.some_node();
         world
             .devices
             .add("usb", "stick".to_owned(), BTreeSet::from([at]));

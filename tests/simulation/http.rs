@@ -110,9 +110,10 @@ impl Asked {
     async fn read(request: Request<Body>, by: &'static str) -> Self {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap();
-        let of_group = match head.uri.path().starts_with("/apis/") {
-            true => 4,
-            false => 3,
+        let of_group = if head.uri.path().starts_with("/apis/") {
+            4
+        } else {
+            3
         };
         let mut path: Vec<&str> = head.uri.path().split('/').skip(of_group).collect();
         if path[0] == "namespaces" {
@@ -161,9 +162,10 @@ impl Asked {
             let what = format!("{} {} {}", self.method, self.resource, self.name);
             invariants::asked(&network.world, &network.who, what);
         }
-        let asked = network.request(what, |server| match is_watch {
-            true => self.begin(server, network.world.streams_lists),
-            false => {
+        let asked = network.request(what, |server| {
+            if is_watch {
+                self.begin(server, network.world.streams_lists)
+            } else {
                 let object = self.carried_out(server, network)?;
                 Ok((object.to_string(), None))
             }

@@ -326,9 +326,10 @@ fn holders(world: &World) -> Holders {
                 continue;
             }
             for (id, slot) in given {
-                let owner = match super::kubelet::is_of_configuration(resource) {
-                    true => format!("C:{id}:{}", node.name),
-                    false => node.name.clone(),
+                let owner = if super::kubelet::is_of_configuration(resource) {
+                    format!("C:{id}:{}", node.name)
+                } else {
+                    node.name.clone()
                 };
                 all.insert((slot.to_string(), owner.clone()));
                 if node.runs(*uid, container) {

@@ -187,11 +187,12 @@ impl Kubelet {
         let reusable: BTreeSet<String> = reusable.collect();
         let chosen = reusable.into_iter().chain(shuffled(self.free(resource)));
         let chosen: BTreeSet<String> = chosen.take(count).collect();
-        match chosen.len() == count {
-            true => Ok(chosen),
-            false => Err(format!(
+        if chosen.len() == count {
+            Ok(chosen)
+        } else {
+            Err(format!(
                 "requested number of devices unavailable for {resource}"
-            )),
+            ))
         }
     }
 }
@@ -337,9 +338,10 @@ async fn limited<T>(
     call: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
     let machine = &world.machine;
-    let limit = match machine.chance(20) {
-        true => machine.between(1, 300),
-        false => CALL_MAX,
+    let limit = if machine.chance(20) {
+        machine.between(1, 300)
+    } else {
+        CALL_MAX
     };
     let answer = machine.timeout(Duration::from_millis(limit), call).await;
     answer.unwrap_or_else(|| Err("the call took too long".to_owned()))

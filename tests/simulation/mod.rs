@@ -43,6 +43,7 @@ mod pods;
 mod records;
 mod runs;
 mod scheduler;
+mod users;
 
 use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
@@ -188,6 +189,11 @@ impl World {
     fn node(&self, name: &str) -> &Node {
         let node = self.nodes.iter().find(|node| node.name == name);
         node.expect("the world has no other nodes")
+    }
+
+    fn some_node(&self) -> usize {
+        let last = u64::try_from(self.nodes.len() - 1).unwrap();
+        usize::try_from(self.machine.between(0, last)).unwrap()
     }
 
     fn node_state(&self, name: &str) -> Option<NodeState> {

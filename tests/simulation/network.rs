@@ -67,9 +67,10 @@ impl Client {
 
     pub(super) async fn hop(&self) {
         let machine = &self.world.machine;
-        let millis = match machine.chance(self.world.weather.get().slow) {
-            true => machine.between(100, 6_000),
-            false => machine.between(1, 20),
+        let millis = if machine.chance(self.world.weather.get().slow) {
+            machine.between(100, 6_000)
+        } else {
+            machine.between(1, 20)
         };
         machine.sleep(millis).await;
     }

@@ -233,9 +233,10 @@ impl Node {
         });
         let answer = answer.await;
         // A busy kubelet notices it late.
-        let millis = match machine.chance(10) {
-            true => machine.between(100, 8_000),
-            false => machine.between(1, 10),
+        let millis = if machine.chance(10) {
+            machine.between(100, 8_000)
+        } else {
+            machine.between(1, 10)
         };
         machine.sleep(millis).await;
         answer.unwrap_or_else(|_| Err("the plugin hung up".to_owned()))

@@ -23,9 +23,10 @@ fn apply(value: &mut Value, operation: &PatchOperation) -> Result<(), String> {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let is_held = value.pointer(parent).is_some()
             && value.pointer(&path).is_none_or(|there| there.is_null());
-        return match is_held {
-            true => Ok(()),
-            false => Err(format!("{path} is not null")),
+        return if is_held {
+            Ok(())
+        } else {
+            Err(format!("{path} is not null"))
         };
     }
     json_patch::patch(value, std::slice::from_ref(operation)).map_err(|e| e.to_string())

@@ -250,9 +250,10 @@ async fn run(world: &Rc<World>, at: usize, pod: &Pod) {
         if !pod.restarts && of(Kind::App).all(|c| node.has_ended(pod.uid, c.name)) {
             return;
         }
-        let wait = match is_done {
-            true => Duration::from_secs(1_000_000),
-            false => Duration::from_millis(world.machine.between(2_000, 15_000)),
+        let wait = if is_done {
+            Duration::from_secs(1_000_000)
+        } else {
+            Duration::from_millis(world.machine.between(2_000, 15_000))
         };
         let changed = Box::pin(changes.changed());
         world.machine.timeout(wait, changed).await;

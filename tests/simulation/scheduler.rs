@@ -41,9 +41,10 @@ pub(super) async fn schedule(world: Rc<World>) {
             answer(&world, pod);
         }
         pods.mark_unchanged();
-        let wait = match waiting.is_empty() {
-            true => 1 << 40,
-            false => machine.between(300, 5_000),
+        let wait = if waiting.is_empty() {
+            1 << 40
+        } else {
+            machine.between(300, 5_000)
         };
         let changed = Box::pin(pods.changed());
         machine.timeout(Duration::from_millis(wait), changed).await;

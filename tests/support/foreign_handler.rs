@@ -136,9 +136,10 @@ pub async fn register(
     endpoint: impl Into<PathBuf>,
 ) -> Result<(), Status> {
     let endpoint = endpoint.into().to_string_lossy().into_owned();
-    let kind = match endpoint.starts_with("http") {
-        true => EndpointType::Network,
-        false => EndpointType::Uds,
+    let kind = if endpoint.starts_with("http") {
+        EndpointType::Network
+    } else {
+        EndpointType::Uds
     };
     let channel = uds::dial(agent)
         .await

@@ -97,9 +97,10 @@ struct TestDiscovery {
 
 impl Discovery for TestDiscovery {
     fn scope(&self) -> Scope {
-        match self.details.ends_with("local") {
-            true => Scope::Node,
-            false => Scope::Shared,
+        if self.details.ends_with("local") {
+            Scope::Node
+        } else {
+            Scope::Shared
         }
     }
 

@@ -37,9 +37,10 @@ impl<const N: usize> EncodeMetric for State<N> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
         for (labels, value) in values.iter() {
-            match labels.is_empty() {
-                true => encoder.encode_gauge(value)?,
-                false => encoder.encode_family(labels)?.encode_gauge(value)?,
+            if labels.is_empty() {
+                encoder.encode_gauge(value)?
+            } else {
+                encoder.encode_family(labels)?.encode_gauge(value)?
             }
         }
         Ok(())

@@ -40,11 +40,12 @@ pub(super) async fn config(identity: &Identity) -> anyhow::Result<Config> {
 fn reason(error: &KubeconfigError) -> String {
     if let KubeconfigError::ReadConfig(e, path) = error {
         let path = path.display();
-        return match e.kind() == ErrorKind::NotFound {
-            true => format!(
+        return if e.kind() == ErrorKind::NotFound {
+            format!(
                 "no cluster: the kubeconfig {path} does not exist; name yours by --kubeconfig or KUBECONFIG"
-            ),
-            false => format!("the kubeconfig {path} cannot be read: {e}"),
+            )
+        } else {
+            format!("the kubeconfig {path} cannot be read: {e}")
         };
     }
     if let KubeconfigError::LoadContext(name) = error {

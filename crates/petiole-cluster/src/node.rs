@@ -165,9 +165,10 @@ fn label_patch(changes: &LabelChanges) -> JsonPatch {
         let key = key(name);
         let path = ["metadata", "labels", key.as_str()];
         let value = json!(VALUE);
-        match is_added {
-            true => [patch::test(&path, json!(null)), patch::add(&path, value)],
-            false => [patch::test(&path, value), patch::remove(&path)],
+        if is_added {
+            [patch::test(&path, json!(null)), patch::add(&path, value)]
+        } else {
+            [patch::test(&path, value), patch::remove(&path)]
         }
     };
     let added = changes.added.iter().flat_map(|name| operations(name, true));

@@ -117,9 +117,10 @@ fn roots(file: &Path) -> io::Result<Arc<RootCertStore>> {
         let certificate = certificate.map_err(|e| wrong(&e))?;
         roots.add(certificate).map_err(|e| wrong(&e))?;
     }
-    match roots.is_empty() {
-        true => Err(wrong(&"there is no certificate in it")),
-        false => Ok(Arc::new(roots)),
+    if roots.is_empty() {
+        Err(wrong(&"there is no certificate in it"))
+    } else {
+        Ok(Arc::new(roots))
     }
 }
 

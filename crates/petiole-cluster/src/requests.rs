@@ -55,9 +55,10 @@ pub fn reason(error: &kube::Error) -> String {
     } else {
         let cause = innermost(error).to_string();
         let error = error.to_string();
-        match error.contains(&cause) {
-            true => error,
-            false => format!("{error}: {cause}"),
+        if error.contains(&cause) {
+            error
+        } else {
+            format!("{error}: {cause}")
         }
     }
 }

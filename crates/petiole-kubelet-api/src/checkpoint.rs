@@ -143,9 +143,10 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.depth < WAY.len() {
-            true => deserializer.deserialize_map(self),
-            false => deserializer.deserialize_option(self),
+        if self.depth < WAY.len() {
+            deserializer.deserialize_map(self)
+        } else {
+            deserializer.deserialize_option(self)
         }
     }
 }

@@ -35,9 +35,10 @@ impl Default for Metrics {
 impl Metrics {
     /// Counts a call of the Registration service, whatever its outcome.
     pub(crate) fn count_registration(&self, resource: &str) {
-        let name = match is_extended(resource) {
-            true => resource,
-            false => "invalid", // whatever a caller makes up
+        let name = if is_extended(resource) {
+            resource
+        } else {
+            "invalid" // whatever a caller makes up
         };
         let labels = [("resource_name", name.to_owned())];
         self.registrations.get_or_create(&labels).inc();

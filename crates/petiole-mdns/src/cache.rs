@@ -62,9 +62,10 @@ impl Cache {
         }
         let known = self.sets.get_mut(&key);
         if let Some(entry) = known.and_then(|set| set.get_mut(&record.data)) {
-            let outcome = match entry.is_disputed {
-                true => Outcome::New,
-                false => Outcome::Refreshed,
+            let outcome = if entry.is_disputed {
+                Outcome::New
+            } else {
+                Outcome::Refreshed
             };
             *entry = Entry {
                 since: entry.since,
@@ -317,9 +318,10 @@ impl Cache {
                         .push((key.clone(), data.clone(), entry.clone()));
                     continue;
                 }
-                let is_due = match is_along {
-                    true => entry.is_due_along(now),
-                    false => entry.is_due(now),
+                let is_due = if is_along {
+                    entry.is_due_along(now)
+                } else {
+                    entry.is_due(now)
                 };
                 match is_due.then(|| use_of(key)) {
                     None | Some(Use::Waits) => {}

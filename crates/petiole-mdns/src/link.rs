@@ -170,9 +170,10 @@ impl LinkService {
 
     /// Returns the part of the pace that its questions use.
     pub(super) fn purse(&self) -> Purse {
-        match self.is_preferred {
-            true => Purse::Whole,
-            false => Purse::Of(self.announced_by),
+        if self.is_preferred {
+            Purse::Whole
+        } else {
+            Purse::Of(self.announced_by)
         }
     }
 

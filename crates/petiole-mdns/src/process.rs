@@ -255,9 +255,10 @@ impl Running {
 
     fn look_at_interfaces(&mut self) {
         self.interfaces_at = Instant::now()
-            + match self.network.is_notified() {
-                true => INTERFACE_CHECK,
-                false => INTERFACE_CHECK_POLLED,
+            + if self.network.is_notified() {
+                INTERFACE_CHECK
+            } else {
+                INTERFACE_CHECK_POLLED
             };
         match host_links::links() {
             Ok(mut links) => {

@@ -149,9 +149,10 @@ impl fmt::Display for Failure {
                     Step::Subscribe => "refused SUBSCRIBE",
                 };
                 write!(f, "the broker {did}: {code}")?;
-                match text.is_empty() {
-                    true => Ok(()),
-                    false => write!(f, " ({text:?})"),
+                if text.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, " ({text:?})")
                 }
             }
             Reason::NotMqtt => write!(f, "what answered {step} does not speak MQTT"),

@@ -29,9 +29,12 @@ pub(crate) struct Said<'a> {
 /// Returns the filters of all births, deaths and data of a group, or of all groups.
 pub(crate) fn filters(group: Option<&str>) -> Vec<String> {
     let group = group.unwrap_or("+");
-    let filter = |kind: &str| match kind.starts_with('N') {
-        true => format!("{NAMESPACE}/{group}/{kind}/+"),
-        false => format!("{NAMESPACE}/{group}/{kind}/+/+"),
+    let filter = |kind: &str| {
+        if kind.starts_with('N') {
+            format!("{NAMESPACE}/{group}/{kind}/+")
+        } else {
+            format!("{NAMESPACE}/{group}/{kind}/+/+")
+        }
     };
     ["NDEATH", "DDEATH", "NBIRTH", "DBIRTH", "NDATA", "DDATA"]
         .map(filter)

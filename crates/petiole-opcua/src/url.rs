@@ -51,9 +51,10 @@ impl EndpointUrl {
 
     /// Returns the address of a host, a port and a path.
     pub fn new(host: &str, port: u16, path: &str) -> Result<Self, NotAnEndpoint> {
-        let authority = match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        let authority = if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
         };
         format!("{SCHEME}{authority}{path}").parse()
     }

@@ -64,9 +64,10 @@ pub const INTERRUPT: KeyCode = KeyCode::Char('\u{3}');
 /// Returns the key without its modifiers, or [`INTERRUPT`].
 fn code(key: KeyEvent) -> KeyCode {
     let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
-    match is_interrupt && key.code == KeyCode::Char('c') {
-        true => INTERRUPT,
-        false => key.code,
+    if is_interrupt && key.code == KeyCode::Char('c') {
+        INTERRUPT
+    } else {
+        key.code
     }
 }
 
@@ -141,12 +142,11 @@ fn shortened(cell: &str, width: usize) -> String {
 /// Returns the beginning of a text that is longer than `width`, with an ellipsis.
 pub fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
-    match text.chars().count() > width {
-        true => {
-            let begin = text.chars().take(width.saturating_sub(1));
-            begin.chain(['…']).collect()
-        }
-        false => text.to_owned(),
+    if text.chars().count() > width {
+        let begin = text.chars().take(width.saturating_sub(1));
+        begin.chain(['…']).collect()
+    } else {
+        text.to_owned()
     }
 }
 

@@ -92,9 +92,10 @@ impl Inquiry {
                     .map_or(Ok(Turn::More), |facts| facts.map(Turn::Done));
             }
         };
-        match is_whole {
-            true => self.facts().map(Turn::Done),
-            false => Ok(Turn::More),
+        if is_whole {
+            self.facts().map(Turn::Done)
+        } else {
+            Ok(Turn::More)
         }
     }
 

@@ -116,9 +116,10 @@ impl Modbus {
         }
         self.received.clear();
         // The facts that are there stay if a device has more without end.
-        match more && self.asked < REQUESTS_MAX {
-            true => Ok(Next::Ask(self.request(next))),
-            false => Ok(Next::Done(std::mem::take(&mut self.facts))),
+        if more && self.asked < REQUESTS_MAX {
+            Ok(Next::Ask(self.request(next)))
+        } else {
+            Ok(Next::Done(std::mem::take(&mut self.facts)))
         }
     }
 }

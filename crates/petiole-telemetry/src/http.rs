@@ -199,9 +199,10 @@ async fn liveness(State(health): State<Health>) -> (StatusCode, String) {
 
 async fn readiness(State(health): State<Health>) -> (StatusCode, String) {
     let missing = health.missing();
-    match missing.is_empty() {
-        true => (StatusCode::OK, "ok\n".to_owned()),
-        false => (StatusCode::SERVICE_UNAVAILABLE, listed(&missing)),
+    if missing.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, listed(&missing))
     }
 }
 

@@ -48,10 +48,11 @@ pub fn start(settings: &Settings) -> anyhow::Result<()> {
     let filter = (filter::targets(&settings.filter))
         .map_err(|e| anyhow::anyhow!("--log {:?}: {e}", settings.filter))?;
     // These crates log every attempt. The callers log each outage once.
-    let filter = match settings.filter.contains("kube_") {
-        true => filter,
-        false => (filter.with_target("kube_runtime", LevelFilter::ERROR))
-            .with_target("kube_client", LevelFilter::OFF),
+    let filter = if settings.filter.contains("kube_") {
+        filter
+    } else {
+        (filter.with_target("kube_runtime", LevelFilter::ERROR))
+            .with_target("kube_client", LevelFilter::OFF)
     };
     let all = tracing_subscriber::registry().with(filter);
     let logs = fmt::layer().with_writer(stderr);

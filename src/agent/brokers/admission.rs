@@ -65,12 +65,11 @@ pub(super) fn next_attempt(
         State::Unknown => (before.map(|_| begun), false),
         State::Lacking => {
             let lack = before.unwrap_or(begun);
-            match now.saturating_sub(lack.since) >= patience(lack.tries) {
-                false => (Some(lack), false),
-                true => {
-                    let tries = lack.tries + 1;
-                    (Some(Lack { since: now, tries }), true)
-                }
+            if now.saturating_sub(lack.since) < patience(lack.tries) {
+                (Some(lack), false)
+            } else {
+                let tries = lack.tries + 1;
+                (Some(Lack { since: now, tries }), true)
             }
         }
     }

@@ -104,9 +104,10 @@ fn publish(known: Known<'_>, plan: &mut Plan) {
         });
         let (sinks, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(EntryChange::sinks);
         plan.changes.extend(sinks);
-        match is_known {
-            true => plan.changes.extend(others),
-            false => plan.asks_kubelet |= !others.is_empty(),
+        if is_known {
+            plan.changes.extend(others)
+        } else {
+            plan.asks_kubelet |= !others.is_empty()
         }
     }
 }

@@ -52,9 +52,10 @@ pub(super) enum Action {
 /// Returns the name of an Instance's file. An object of the API server has no name that is a path, and a store may have any.
 pub(super) fn file_name(instance: &str) -> Result<String, String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
-    match instance.bytes().all(is_plain) {
-        true => Ok(format!("{FILE_START}{instance}{FILE_END}")),
-        false => Err(format!("{instance:?} is no name of a file")),
+    if instance.bytes().all(is_plain) {
+        Ok(format!("{FILE_START}{instance}{FILE_END}"))
+    } else {
+        Err(format!("{instance:?} is no name of a file"))
     }
 }
 

@@ -60,9 +60,10 @@ pub(crate) fn instance_of(pool: &str, device: &str, instances: &Instances) -> Op
     };
     let same = InstanceKey::new(&configuration.namespace, device);
     let is_shortened = |key: &&InstanceKey| dra::device_name(&key.name) == device && is_its(key);
-    match is_its(&same) {
-        true => Some(same),
-        false => instances.keys().find(is_shortened).cloned(),
+    if is_its(&same) {
+        Some(same)
+    } else {
+        instances.keys().find(is_shortened).cloned()
     }
 }
 

@@ -252,9 +252,10 @@ fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigura
     validated.accepted.retain(|key, _| {
         let working = &first[&*key.name];
         if key != working {
-            let state = match works.contains(working) {
-                true => Winner::Works,
-                false => Winner::Broken,
+            let state = if works.contains(working) {
+                Winner::Works
+            } else {
+                Winner::Broken
             };
             problems.insert(key.clone(), name_taken(working, state));
         }

@@ -134,9 +134,10 @@ pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
         || !configurations.objects.is_empty()
         || !configurations.hidden.is_empty();
     let prefix = world.prefixes.first();
-    let mut names = match are_known {
-        true => ResourceNames::new(prefix),
-        false => ResourceNames::before_the_first_read(prefix),
+    let mut names = if are_known {
+        ResourceNames::new(prefix)
+    } else {
+        ResourceNames::before_the_first_read(prefix)
     };
     let refused = configurations
         .objects
@@ -200,9 +201,10 @@ fn collision(
             Entry::Vacant(entry) => drop(entry.insert(key)),
             Entry::Occupied(entry) => {
                 let (name, other) = (entry.key().clone(), *entry.get());
-                let (winner, loser) = match age(key, &name) < age(other, &name) {
-                    true => (key, other),
-                    false => (other, key),
+                let (winner, loser) = if age(key, &name) < age(other, &name) {
+                    (key, other)
+                } else {
+                    (other, key)
                 };
                 return Some((loser.clone(), winner.clone(), name));
             }

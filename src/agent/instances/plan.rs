@@ -77,9 +77,10 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
             continue; // the other nodes' Configurations are not reported
         }
         budget.turn.begin(key);
-        let new = match accepted.has_instances() {
-            true => part.follow_devices(&mut budget.turn),
-            false => vec![],
+        let new = if accepted.has_instances() {
+            part.follow_devices(&mut budget.turn)
+        } else {
+            vec![]
         };
         part.follow_absences(&mut budget);
         let arrivals = part.announce_missing(new, &mut budget);

@@ -45,9 +45,10 @@ pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
         // Remembered until the label is gone: a removal that failed is due at once.
         plan.memory.insert(name.clone(), since);
         let left = (since + STAYS).saturating_sub(known.now);
-        match left.is_zero() {
-            true => drop(plan.changes.removed.insert(name.clone())),
-            false => plan.wake_in = plan.wake_in.into_iter().chain([left]).min(),
+        if left.is_zero() {
+            plan.changes.removed.insert(name.clone());
+        } else {
+            plan.wake_in = plan.wake_in.into_iter().chain([left]).min()
         }
     }
     let kept = ours.len() - plan.changes.removed.len();

@@ -169,9 +169,10 @@ impl Allocator {
         now: &[(String, ConnectionDigest)],
     ) -> Result<(), Denied> {
         let has_moved = |(id, now): &(String, String)| self.connections.has_changed(id, now);
-        match now.iter().any(has_moved) {
-            true => Err(Denied::moved(resource.name())),
-            false => Ok(()),
+        if now.iter().any(has_moved) {
+            Err(Denied::moved(resource.name()))
+        } else {
+            Ok(())
         }
     }
 

@@ -100,9 +100,10 @@ fn bounded(
         return Err(Denied::too_large(devices.len()));
     }
     let edits = ContainerEdits::of(devices, wish).map_err(|e| Denied::nodes(&e))?;
-    match wire(edits.clone()).encoded_len() <= limits::ANSWER_BYTES_MAX {
-        true => Ok(edits),
-        false => Err(Denied::too_large(devices.len())),
+    if wire(edits.clone()).encoded_len() <= limits::ANSWER_BYTES_MAX {
+        Ok(edits)
+    } else {
+        Err(Denied::too_large(devices.len()))
     }
 }
 

@@ -16,9 +16,10 @@ impl Denied {
     /// A claim that is not to be had.
     pub(super) fn claim(refusal: &Refusal) -> Self {
         let message = refusal.to_string();
-        let status = match refusal.is_passing() {
-            true => Status::unavailable(message),
-            false => Status::failed_precondition(message),
+        let status = if refusal.is_passing() {
+            Status::unavailable(message)
+        } else {
+            Status::failed_precondition(message)
         };
         Self {
             status,

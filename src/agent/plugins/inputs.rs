@@ -128,11 +128,13 @@ pub(in crate::agent) struct Published {
 impl Published {
     /// Records whether a resource is registered with the kubelet.
     pub(super) fn set_registered(&self, resource: &ResourceName, is_registered: bool) {
-        self.registered
-            .send_if_modified(|registered| match is_registered {
-                true => registered.insert(resource.clone()),
-                false => registered.remove(resource),
-            });
+        self.registered.send_if_modified(|registered| {
+            if is_registered {
+                registered.insert(resource.clone())
+            } else {
+                registered.remove(resource)
+            }
+        });
         metrics().set_plugins_registered(self.registered.borrow().len());
     }
 }

@@ -76,9 +76,10 @@ impl Allocator {
         for request in requests {
             let any = |name: &InstanceName| SlotId::new(name, 0);
             let names = request.devices.iter().map(|key| &key.name);
-            let of_request: Vec<SlotId> = match request.is_admin {
-                true => names.map(any).collect(),
-                false => slots.by_ref().take(names.len()).collect(),
+            let of_request: Vec<SlotId> = if request.is_admin {
+                names.map(any).collect()
+            } else {
+                slots.by_ref().take(names.len()).collect()
             };
             let mut edits = edits(&of_request, &found)?;
             if request.is_admin {

@@ -1,5 +1,5 @@
 //! What the owner of the plugins has of one that runs.
-use super::{inputs::Inputs, plan::Action};
+use super::{inputs::Inputs, plan::Action, runner::Start};
 use crate::{
     agent::values::{KubeletFolder, Offered, Slot},
     model::{plugin_name::PluginName, slot_table::Resource, typed_names::ConfigurationName},
@@ -32,6 +32,30 @@ pub(super) fn withdraw(running: &BTreeMap<PluginName, Running>, actions: &[Actio
 }
 
 impl Running {
+    /// Returns a plugin that is to run with this list: the side of its owner, and its own.
+    pub(super) fn begin(offered: Offered, namespace: String, list: Arc<[Slot]>) -> (Self, Start) {
+        let slots = watch::Sender::new(list);
+        let rebind = watch::Sender::new(0);
+        let socket = watch::Sender::new(None);
+        let withdrawn = CancellationToken::new();
+        let running = Self {
+            offered: offered.clone(),
+            socket: socket.subscribe(),
+            withdrawn: withdrawn.clone(),
+            rebind: rebind.clone(),
+            slots: slots.clone(),
+        };
+        let start = Start {
+            namespace,
+            rebind: rebind.subscribe(),
+            slots: slots.subscribe(),
+            socket,
+            withdrawn,
+            offered,
+        };
+        (running, start)
+    }
+
     /// Returns the slots of a Configuration without Instances.
     pub(super) fn without_instances(
         &self,

@@ -77,9 +77,10 @@ impl Readiness {
 
     /// Returns what the container of this agent waits for at its start. One that has the place serves as well as it can.
     pub(super) fn unstarted(&self) -> Vec<String> {
-        match self.0.inputs.place.is_held() {
-            true => vec![],
-            false => self.missing(),
+        if self.0.inputs.place.is_held() {
+            vec![]
+        } else {
+            self.missing()
         }
     }
 
@@ -129,9 +130,10 @@ impl Readiness {
             }),
         });
         memory.was_ready = is_held && missing.is_empty();
-        match is_held && inputs.place.stand_bys.is_one_ready() {
-            true => vec![],
-            false => missing,
+        if is_held && inputs.place.stand_bys.is_one_ready() {
+            vec![]
+        } else {
+            missing
         }
     }
 

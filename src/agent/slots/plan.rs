@@ -46,9 +46,10 @@ impl Look {
         let age = self
             .begun
             .saturating_sub(held.answered.max(self.kubelet_since));
-        match self.is_fresh && age >= SETTLED_AFTER {
-            true => follow_up(self.interval),
-            false => self.interval,
+        if self.is_fresh && age >= SETTLED_AFTER {
+            follow_up(self.interval)
+        } else {
+            self.interval
         }
     }
 }
@@ -62,9 +63,10 @@ fn follow_up(interval: Duration) -> Duration {
 /// the last `unconfirmed` looks could not do: then it grows up to less than an Allocate call waits.
 pub(crate) fn next_look(interval: Duration, missed: &Missed, unconfirmed: u32) -> Duration {
     let (first, longest) = (interval / 40, interval / 5);
-    let calm = match missed.is_empty() {
-        true => interval / 2,
-        false => follow_up(interval),
+    let calm = if missed.is_empty() {
+        interval / 2
+    } else {
+        follow_up(interval)
     };
     match unconfirmed.checked_sub(1) {
         None => calm,
@@ -81,13 +83,12 @@ pub(crate) fn due_claims(
     let (mut due, mut retries_left) = (vec![], Retries::new());
     for change in &adoptions.changes {
         let (at, tries) = retries.get(&change.slot).copied().unwrap_or_default();
-        let next = match at <= look.begun {
-            false => (at, tries),
-            true => {
-                due.push(change.clone());
-                let wait = look.interval / 2 * 2_u32.saturating_pow(tries.min(16));
-                (look.begun + wait.min(LONGEST_WAIT), tries + 1)
-            }
+        let next = if at > look.begun {
+            (at, tries)
+        } else {
+            due.push(change.clone());
+            let wait = look.interval / 2 * 2_u32.saturating_pow(tries.min(16));
+            (look.begun + wait.min(LONGEST_WAIT), tries + 1)
         };
         retries_left.insert(change.slot.clone(), next);
     }

@@ -114,9 +114,10 @@ pub(in crate::agent) async fn run(
                 }
             }
             // A new Instance may be that of a device that a container has.
-            memory.unconfirmed = match inputs.table.borrow().has_unconfirmed() {
-                true => memory.unconfirmed + 1,
-                false => 0,
+            memory.unconfirmed = if inputs.table.borrow().has_unconfirmed() {
+                memory.unconfirmed + 1
+            } else {
+                0
             };
             let wait = next_look(interval, &memory.missed, memory.unconfirmed);
             if arrives_before_look(&mut slots, arrivals, wait).await? {

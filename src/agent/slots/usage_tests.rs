@@ -283,9 +283,12 @@ async fn a_server_that_was_away_and_is_back_with_an_older_object_gets_one_write(
 async fn a_write_that_the_server_refuses_keeps_no_other_from_being_written_and_comes_again_later() {
     let names = ["a-poisoned", "b", "c-poisoned", "d"];
     let (store, table) = node(&names);
-    *store.answer.lock().unwrap() = |name| match name.contains("poisoned") {
-        true => Err(StoreError::Refused("a policy says no".to_owned())),
-        false => Ok(()),
+    *store.answer.lock().unwrap() = |name| {
+        if name.contains("poisoned") {
+            Err(StoreError::Refused("a policy says no".to_owned()))
+        } else {
+            Ok(())
+        }
     };
     let written = |store: &Remote| {
         let names: BTreeSet<String> = writes(store).into_iter().map(|(name, _)| name).collect();

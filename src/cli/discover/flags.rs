@@ -84,11 +84,10 @@ pub struct Flags {
 impl Flags {
     /// Returns what to log where the user has not said.
     pub(in crate::cli) fn log(&self) -> &'static str {
-        match self.verbose {
-            true => {
-                "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::opcua=debug,petiole::discovery::handlers::mqtt=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
-            }
-            false => "warn,petiole::progress=debug",
+        if self.verbose {
+            "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::opcua=debug,petiole::discovery::handlers::mqtt=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
+        } else {
+            "warn,petiole::progress=debug"
         }
     }
 

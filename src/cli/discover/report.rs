@@ -137,9 +137,10 @@ fn line([change, instance]: [&str; 2], device: &Device, properties: &[String]) -
     let connection = device.connection.iter();
     let reach = connection.filter_map(|name| device.properties.get(name));
     let reach: Vec<&str> = reach.map(String::as_str).collect();
-    let reach = match reach.is_empty() {
-        true => "-".to_owned(),
-        false => reach.join(" "),
+    let reach = if reach.is_empty() {
+        "-".to_owned()
+    } else {
+        reach.join(" ")
     };
     row([change, instance, &reach, device.id.as_str()], properties)
 }

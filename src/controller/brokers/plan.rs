@@ -179,9 +179,10 @@ impl<'a> Planner<'a> {
         let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
-        let reports = match instance.spec.shared {
-            true => self.device_reports.of(target.subject.key, instance),
-            false => BTreeMap::new(),
+        let reports = if instance.spec.shared {
+            self.device_reports.of(target.subject.key, instance)
+        } else {
+            BTreeMap::new()
         };
         let annotations = instance.metadata.annotations.as_ref();
         let noted = annotations.and_then(|all| all.get(names::CONNECTION));

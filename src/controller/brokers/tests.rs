@@ -8,6 +8,8 @@ use crate::{
     controller::{
         clock::WallClock,
         fixtures::settings,
+        parts::News,
+        shared::Shared,
         world::{BrokerJob, Meta, NodeState},
     },
     model::names::Key,
@@ -15,7 +17,13 @@ use crate::{
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
 use kube::{Client, client::Body};
-use std::{collections::BTreeMap, convert::Infallible, sync::Mutex, time::Duration};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::sync::watch;
 
 type Requests = Arc<Mutex<Vec<(String, Value)>>>;

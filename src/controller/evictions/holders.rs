@@ -106,9 +106,10 @@ impl<'a> Holders<'a> {
             return; // a Pod has just begun or ended, and the next look finds it
         }
         let is_certain = due.len() == left || others.len() == 1;
-        let list = match is_certain {
-            true => &mut self.certain,
-            false => &mut self.possible,
+        let list = if is_certain {
+            &mut self.certain
+        } else {
+            &mut self.possible
         };
         let at_least = held.lost_for + MARGIN;
         for other in others {

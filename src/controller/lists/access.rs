@@ -145,12 +145,11 @@ impl Access {
         let user = self.user(token).await.map_err(unavailable)?;
         let user = user.ok_or(Refusal::Unknown)?;
         let name = user.username.clone();
-        match self.may_read(user, of).await.map_err(unavailable)? {
-            true => Ok(()),
-            false => {
-                debug!(configuration = %of, user = name, "may not read the list of devices");
-                Err(Refusal::Forbidden)
-            }
+        if self.may_read(user, of).await.map_err(unavailable)? {
+            Ok(())
+        } else {
+            debug!(configuration = %of, user = name, "may not read the list of devices");
+            Err(Refusal::Forbidden)
         }
     }
 

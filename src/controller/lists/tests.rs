@@ -32,9 +32,12 @@ async fn pass(fake: &Fake, lists: &mut Lists, world: &World, seconds: i64) -> Ve
 #[tokio::test]
 async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_while_nothing_changes()
 {
-    let fake = Fake::new(|request| match request.starts_with("PATCH") {
-        true => refusal(404),
-        false => config_map(),
+    let fake = Fake::new(|request| {
+        if request.starts_with("PATCH") {
+            refusal(404)
+        } else {
+            config_map()
+        }
     });
     let mut lists = Lists::new();
     assert_eq!(
@@ -115,9 +118,12 @@ async fn an_api_server_that_is_away_is_no_problem_of_the_configuration_and_one_t
 
 #[tokio::test]
 async fn a_deletion_that_is_refused_is_not_tried_again() {
-    let fake = Fake::new(|request| match request.starts_with("DELETE") {
-        true => refusal(403),
-        false => config_map(),
+    let fake = Fake::new(|request| {
+        if request.starts_with("DELETE") {
+            refusal(403)
+        } else {
+            config_map()
+        }
     });
     let mut lists = Lists::new();
     pass(&fake, &mut lists, &world(true), 0).await;

@@ -248,14 +248,16 @@ impl Memory {
             return Some(Outlook::Never);
         };
         let by_age = release.saturating_sub(absent.age(now));
-        let rejoins = match place.is_named {
-            true => REJOIN_TIME,
-            false => absent.rejoins_in(place.instance, now),
+        let rejoins = if place.is_named {
+            REJOIN_TIME
+        } else {
+            absent.rejoins_in(place.instance, now)
         };
         let left = by_age.max(rejoins);
-        Some(match left.is_zero() {
-            true => Outlook::Free,
-            false => Outlook::FreeIn(left),
+        Some(if left.is_zero() {
+            Outlook::Free
+        } else {
+            Outlook::FreeIn(left)
         })
     }
 

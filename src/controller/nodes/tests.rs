@@ -130,9 +130,12 @@ async fn slots_of_a_deleted_node_are_taken_when_the_server_has_no_pod_of_it() {
 
 #[tokio::test]
 async fn pods_are_looked_for_in_every_namespace_that_is_watched() {
-    let in_second = |request: &str| match request.contains("/namespaces/two/") {
-        true => list(&["plain"]),
-        false => list(&[]),
+    let in_second = |request: &str| {
+        if request.contains("/namespaces/two/") {
+            list(&["plain"])
+        } else {
+            list(&[])
+        }
     };
     let (asked, is_taken) = passes(&["one", "two"], in_second).await;
     assert!(!is_taken, "{asked:?}");

@@ -105,12 +105,13 @@ pub(crate) fn plan(
     let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect();
     let mut waits = Waits::default();
     // Every object is visited for them.
-    let mut offered = match offering.is_empty() {
-        true => Offered::default(),
-        false => Offered {
+    let mut offered = if offering.is_empty() {
+        Offered::default()
+    } else {
+        Offered {
             pools: pools(world, &offering, now, &mut waits),
             classes: classes(world, &offering, prefixes),
-        },
+        }
     };
     let Some(before) = before else {
         return (offered, waits);

@@ -97,9 +97,10 @@ impl Planning<'_> {
         let (mut endpoints, mut refused) = (vec![], vec![]);
         for instance in devices.flat_map(|devices| devices.instances) {
             let name = instance.metadata.name.clone().unwrap_or_default();
-            let found = match is_allowed {
-                true => self.endpoint(target(&instance), is_healthy(&instance)),
-                false => Err(String::new()),
+            let found = if is_allowed {
+                self.endpoint(target(&instance), is_healthy(&instance))
+            } else {
+                Err(String::new())
             };
             let its: Vec<_> = found.iter().copied().collect();
             refused.extend(found.err().map(|why| format!("Instance {name} {why}")));
@@ -263,9 +264,10 @@ fn slices(service: &ObjectKey, endpoints: &[Endpoint]) -> Vec<Slice> {
     }
     let mut slices = vec![];
     for ((is_ipv6, port), addresses) in groups {
-        let (family, end) = match is_ipv6 {
-            true => ("IPv6", "ipv6"),
-            false => ("IPv4", "ipv4"),
+        let (family, end) = if is_ipv6 {
+            ("IPv6", "ipv6")
+        } else {
+            ("IPv4", "ipv4")
         };
         let of_port = port.map_or("any".to_owned(), |port| port.to_string());
         let addresses: Vec<_> = addresses.into_iter().collect();

@@ -159,9 +159,10 @@ impl View<'_> {
         let seen = views.map(|(node, view)| NodeReport {
             name: (*node).clone(),
             instances: 0,
-            problems: match is_late(view, configuration) {
-                true => vec![],
-                false => view.problems.clone(),
+            problems: if is_late(view, configuration) {
+                vec![]
+            } else {
+                view.problems.clone()
             },
         });
         let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();

@@ -40,9 +40,10 @@ pub(super) fn of_brokers(
             ),
         },
         Some(report) => Verdict {
-            status: match report.is_ready() {
-                true => ConditionStatus::True,
-                false => ConditionStatus::False,
+            status: if report.is_ready() {
+                ConditionStatus::True
+            } else {
+                ConditionStatus::False
             },
             problem: report.problem(),
         },

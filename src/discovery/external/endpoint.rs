@@ -63,10 +63,7 @@ pub(super) fn address(uri: &str) -> Option<(String, u16)> {
         .as_str()
         .rsplit_once(':')
         .is_some_and(|(before, _)| before == authority.host());
-    let port = match has_port {
-        true => authority.port_u16()?,
-        false => 80,
-    };
+    let port = if has_port { authority.port_u16()? } else { 80 };
     Some((host.to_owned(), port))
 }
 
@@ -75,9 +72,10 @@ impl FromStr for Endpoint {
 
     /// Parses an endpoint as a user writes it: `unix:///run/a.sock`, a path, or `http://host:port`.
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.starts_with("unix:") || text.starts_with('/') {
-            true => Self::unix(text),
-            false => Self::network(text),
+        if text.starts_with("unix:") || text.starts_with('/') {
+            Self::unix(text)
+        } else {
+            Self::network(text)
         }
     }
 }

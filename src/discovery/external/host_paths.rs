@@ -96,9 +96,10 @@ impl FromStr for AllowedPath {
 
     fn from_str(path: &str) -> Result<Self, BadPath> {
         let prefix = path.strip_suffix('/').unwrap_or(path);
-        match is_plain(path) || is_plain(prefix) || path == "/" {
-            true => Ok(Self(prefix.to_owned())),
-            false => Err(BadPath(path.to_owned())),
+        if is_plain(path) || is_plain(prefix) || path == "/" {
+            Ok(Self(prefix.to_owned()))
+        } else {
+            Err(BadPath(path.to_owned()))
         }
     }
 }

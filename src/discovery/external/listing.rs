@@ -34,9 +34,12 @@ pub(super) fn devices(list: DeviceList, allowed: &HandlerPaths) -> DeviceSet {
         ..DeviceSet::default()
     };
     let mut more = 0_usize;
-    let mut tell = |problem: &dyn Fn() -> String| match set.problems.len() < PROBLEMS_MAX {
-        true => set.problems.push(problem()),
-        false => more += 1,
+    let mut tell = |problem: &dyn Fn() -> String| {
+        if set.problems.len() < PROBLEMS_MAX {
+            set.problems.push(problem())
+        } else {
+            more += 1
+        }
     };
     for device in list.devices {
         let id = device.id.clone();

@@ -135,10 +135,7 @@ impl Endpoints {
         for (endpoint, known) in &mut self.by_endpoint {
             let since = known.state.since();
             if let Some(since) = since {
-                let grace = match known.is_restored {
-                    true => TOLD,
-                    false => GRACE,
-                };
+                let grace = if known.is_restored { TOLD } else { GRACE };
                 if since + grace <= now {
                     known.list = None;
                 } else {
@@ -192,9 +189,10 @@ impl State {
                 GRACE.as_secs()
             ))),
             Self::Broken { since, why } => {
-                let until = match now < *since + GRACE {
-                    true => "its devices stay as they were for",
-                    false => "its devices count as gone, because it has not answered for",
+                let until = if now < *since + GRACE {
+                    "its devices stay as they were for"
+                } else {
+                    "its devices count as gone, because it has not answered for"
                 };
                 let seconds = GRACE.as_secs();
                 Some(HandlerTrouble::Failed(format!(

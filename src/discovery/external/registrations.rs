@@ -129,9 +129,12 @@ impl Registration {
     /// its answers are not authenticated. An isolated process has no rights to the node, but its devices may be parts of it.
     pub(super) fn paths(&self, allowed: &Arc<HostPaths>) -> HandlerPaths {
         let is_local = matches!(self.endpoint, Endpoint::Unix(_));
-        let only_if = |may_give: bool| match may_give {
-            true => allowed.clone(),
-            false => Arc::new(HostPaths::none()),
+        let only_if = |may_give: bool| {
+            if may_give {
+                allowed.clone()
+            } else {
+                Arc::new(HostPaths::none())
+            }
         };
         HandlerPaths {
             mounts: only_if(is_local && !self.is_isolated),
@@ -341,10 +344,7 @@ impl Registrations {
 
     /// The names, each with the scope of its devices.
     pub(super) fn names(&self) -> BTreeMap<String, Scope> {
-        let scope = |shared| match shared {
-            true => Scope::Shared,
-            false => Scope::Node,
-        };
+        let scope = |shared| if shared { Scope::Shared } else { Scope::Node };
         (self.known.iter())
             .map(|r| (r.name.clone(), scope(r.shared)))
             .collect()

@@ -119,10 +119,7 @@ impl Server {
         };
         tokio::select! {
             // The agent that replaces this one may have its own there already.
-            () = shutdown.cancelled() => match inode(&socket) == bound {
-                true => files::remove(&socket),
-                false => Ok(()),
-            },
+            () = shutdown.cancelled() => if inode(&socket) == bound { files::remove(&socket) } else { Ok(()) },
             ended = server => ended.map_err(io::Error::other),
             () = keep => Ok(()),
             () = lost => Ok(()),
@@ -132,9 +129,10 @@ impl Server {
     /// Locks the folder against other agents, which would replace the socket. If it has the file too, it is locked already.
     fn lock(&self) -> io::Result<Option<fs::File>> {
         let place = |path: &Path| fs::canonicalize(path).ok();
-        match self.file.parent().and_then(place) == place(&self.folder) {
-            true => Ok(None),
-            false => files::lock(&self.folder),
+        if self.file.parent().and_then(place) == place(&self.folder) {
+            Ok(None)
+        } else {
+            files::lock(&self.folder)
         }
     }
 

@@ -76,9 +76,10 @@ impl Inner {
             }
         }
         for file in before.keys().filter(|file| !after.contains_key(*file)) {
-            match written.known.files.values().any(|used| used == file) {
-                true => info!(%file, "the manifest is used now"),
-                false => info!(%file, "the manifest, which had a problem, is gone"),
+            if written.known.files.values().any(|used| used == file) {
+                info!(%file, "the manifest is used now")
+            } else {
+                info!(%file, "the manifest, which had a problem, is gone")
             }
             files::remove(&path(file)).map_err(unavailable)?;
         }

@@ -129,9 +129,12 @@ fn every_page_is_in_the_book_and_is_reached_from_the_readme() {
         "the pages that README.md links and those there are"
     );
     let is_in_the_book = |path: &String| {
-        let is_beside = |copied: &&str| match copied.ends_with('/') {
-            true => path.starts_with(*copied) && !path.ends_with(".md"),
-            false => path == copied,
+        let is_beside = |copied: &&str| {
+            if copied.ends_with('/') {
+                path.starts_with(*copied) && !path.ends_with(".md")
+            } else {
+                path == copied
+            }
         };
         all.contains(path) || IN_THE_BOOK.iter().any(is_beside)
     };

@@ -91,9 +91,10 @@ fn line(line: &str) -> String {
                 .replace("target/debug/petiole ", "petiole ")
                 .replace("--for 10s", "--for 1s")
                 .replace("--for 5s", "--for 1s");
-            match command.contains("petiole discover ") {
-                true => format!("finds_or_says_so <<'X'\n{short}\nX"),
-                false => short,
+            if command.contains("petiole discover ") {
+                format!("finds_or_says_so <<'X'\n{short}\nX")
+            } else {
+                short
             }
         }
     }

@@ -9,9 +9,10 @@ impl TestNode {
     /// Returns capacity and allocatable of a full name, or of `akri.sh/<name>`; `None` if there is no such entry.
     pub async fn counts(&self, name: &str) -> Option<(u32, u32)> {
         let status = self.kubelet().node().await.ok()?.status?;
-        let resource = match name.contains('/') {
-            true => name.to_owned(),
-            false => format!("akri.sh/{name}"),
+        let resource = if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("akri.sh/{name}")
         };
         let count = |quantities: Option<BTreeMap<String, _>>| {
             let quantity: k8s_openapi::apimachinery::pkg::api::resource::Quantity =

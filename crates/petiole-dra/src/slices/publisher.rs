@@ -118,10 +118,7 @@ impl Publisher {
                     Ok(()) => {
                         let now = Instant::now();
                         let since = *changed_at.get_or_insert(now);
-                        let settled = match plan::grows(&self.pools.borrow_and_update(), &stored) {
-                            true => (now + QUIET).min(since + GROWS_FOR),
-                            false => since + SETTLES,
-                        };
+                        let settled = if plan::grows(&self.pools.borrow_and_update(), &stored) { (now + QUIET).min(since + GROWS_FOR) } else { since + SETTLES };
                         due = last_round.map_or(due, |last| due.min(last + PACE)).max(settled);
                         is_pending = true;
                     }

@@ -82,9 +82,10 @@ fn legal_instead_of(authority: &[u8]) -> Option<Vec<u8>> {
 fn is_authority(name: &[u8]) -> bool {
     let is_huffman = name.first().is_some_and(|first| first & HUFFMAN != 0);
     let coded = Reader(name).string().unwrap_or_default();
-    match is_huffman {
-        true => from_huffman(coded).is_some_and(|name| name == AUTHORITY_NAME),
-        false => coded == AUTHORITY_NAME,
+    if is_huffman {
+        from_huffman(coded).is_some_and(|name| name == AUTHORITY_NAME)
+    } else {
+        coded == AUTHORITY_NAME
     }
 }
 

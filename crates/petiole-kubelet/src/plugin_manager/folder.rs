@@ -100,12 +100,13 @@ impl Found {
                 continue;
             }
             // A symbolic link stands for its socket. Links to folders are not followed, because they can form a loop.
-            let metadata = match metadata.is_symlink() {
-                true => match self.readable(&path, fs::metadata(&path)) {
+            let metadata = if metadata.is_symlink() {
+                match self.readable(&path, fs::metadata(&path)) {
                     Some(metadata) => metadata,
                     None => continue,
-                },
-                false => metadata,
+                }
+            } else {
+                metadata
             };
             if metadata.file_type().is_socket() && !hidden {
                 self.sockets.insert(path, Identity::of(&metadata));

@@ -134,9 +134,10 @@ fn resources<C>(
     };
     let statuses = inventory.claims(&holder).into_iter().map(|(name, claim)| {
         let health = claim.device_ids().into_iter().map(|id| {
-            let health = match inventory.is_reported_healthy(name, &id) {
-                true => HEALTHY,
-                false => UNHEALTHY,
+            let health = if inventory.is_reported_healthy(name, &id) {
+                HEALTHY
+            } else {
+                UNHEALTHY
             };
             ResourceHealth {
                 health: Some(health.to_owned()),

@@ -134,9 +134,10 @@ fn ended() -> Frame<Bytes> {
 fn answered(frames: Vec<Frame<Bytes>>, stays: bool) -> Response<Body> {
     use futures::{StreamExt as _, stream};
     let frames = stream::iter(frames.into_iter().map(Ok::<_, Infallible>));
-    let body = match stays {
-        true => Body::new(StreamBody::new(frames.chain(stream::pending()))),
-        false => Body::new(StreamBody::new(frames)),
+    let body = if stays {
+        Body::new(StreamBody::new(frames.chain(stream::pending())))
+    } else {
+        Body::new(StreamBody::new(frames))
     };
     let response = Response::builder().header("content-type", "application/grpc");
     response.body(body).unwrap()

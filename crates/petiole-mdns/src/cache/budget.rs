@@ -133,9 +133,10 @@ impl Part {
             return None;
         }
         // A source that has little is refused because of the others.
-        Some(match exceeds(self.max.map(left, |max, _| max / LARGE)) {
-            true => Limit::Share,
-            false => Limit::Total,
+        Some(if exceeds(self.max.map(left, |max, _| max / LARGE)) {
+            Limit::Share
+        } else {
+            Limit::Total
         })
     }
 }
@@ -196,9 +197,10 @@ impl RecordBudget {
     }
 
     fn part(&mut self, is_kept: bool) -> &mut Part {
-        match is_kept {
-            true => &mut self.kept,
-            false => &mut self.open,
+        if is_kept {
+            &mut self.kept
+        } else {
+            &mut self.open
         }
     }
 

@@ -68,9 +68,10 @@ impl Querier {
         let message = Message::decode(packet.bytes, &mut self.steps);
         if let Ok(message) = &message {
             self.search_soon(packet.link, source, now);
-            match message.is_response {
-                true => self.take_response(packet, message, now),
-                false => self.take_query(packet.link, message, now),
+            if message.is_response {
+                self.take_response(packet, message, now)
+            } else {
+                self.take_query(packet.link, message, now)
             }
         }
         self.traffic

@@ -57,9 +57,10 @@ impl Querier {
         };
         let until = now + Duration::from_secs(record.ttl.into()).min(TTL_MAX);
         for (family, kind) in [(Family::V4, Kind::A), (Family::V6, Kind::Aaaa)] {
-            match kinds.contains(&kind) {
-                true => host.has_no.remove(&family),
-                false => host.has_no.insert(family, until),
+            if kinds.contains(&kind) {
+                host.has_no.remove(&family)
+            } else {
+                host.has_no.insert(family, until)
             };
         }
         true

@@ -122,9 +122,10 @@ pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
 /// Returns the Pod for one node, for a kubelet that reads it from its folder of manifests.
 pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
     let plain = subject.key.name.replace('.', "-");
-    let name = match subject.instance.spec.shared {
-        true => format!("{node}-{plain}-pod"),
-        false => format!("{plain}-pod"),
+    let name = if subject.instance.spec.shared {
+        format!("{node}-{plain}-pod")
+    } else {
+        format!("{plain}-pod")
     };
     let mut pod = rendered(subject, &shortened(&name, NAME_LIMIT), spec)?;
     pod["metadata"]["labels"][names::TARGET_NODE_LABEL] = label(node);

@@ -8,9 +8,10 @@ pub const HOW_TO_MEND: &str =
 /// Returns how to mend one of them. What only agents and the controller use is a template of the chart: Helm upgrades
 /// it.
 pub fn how_to_mend(name: &str) -> &'static str {
-    match name == NODE_DEVICES {
-        true => "helm upgrade",
-        false => HOW_TO_MEND,
+    if name == NODE_DEVICES {
+        "helm upgrade"
+    } else {
+        HOW_TO_MEND
     }
 }
 

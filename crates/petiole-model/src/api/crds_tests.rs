@@ -71,9 +71,10 @@ fn the_files_are_what_the_types_say() {
         // `helm show crds` puts nothing between the files of a chart.
         let text = format!("---\n{}", serde_saphyr::to_string(crd).unwrap());
         // Helm installs what is in a chart's `crds/`, and never upgrades it, nor adds to it.
-        let of_chart = match HOW_TO_MEND == how_to_mend(name) {
-            true => "charts/petiole/crds",
-            false => "charts/petiole/definitions",
+        let of_chart = if HOW_TO_MEND == how_to_mend(name) {
+            "charts/petiole/crds"
+        } else {
+            "charts/petiole/definitions"
         };
         for folder in ["crds", of_chart] {
             let path = root.join(folder).join(format!("{name}.yaml"));

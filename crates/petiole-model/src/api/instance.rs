@@ -213,9 +213,10 @@ impl InstanceSpec {
 
     /// Returns which nodes see the device.
     pub fn scope(&self) -> Scope {
-        match self.shared {
-            true => Scope::Shared,
-            false => Scope::Node,
+        if self.shared {
+            Scope::Shared
+        } else {
+            Scope::Node
         }
     }
 

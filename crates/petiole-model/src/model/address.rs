@@ -20,9 +20,10 @@ pub fn address(properties: &BTreeMap<String, String>) -> Option<String> {
     else {
         return URLS.iter().find_map(|name| of_url(properties.get(*name)?));
     };
-    let host = match address.contains(':') {
-        true => format!("[{address}]"),
-        false => address.clone(),
+    let host = if address.contains(':') {
+        format!("[{address}]")
+    } else {
+        address.clone()
     };
     Some(match properties.get(*port) {
         Some(port) => format!("{host}:{port}"),

@@ -233,9 +233,10 @@ fn inside(taken: &BTreeMap<&str, &Place<'_>>, place: &Place<'_>) -> Option<Nodes
     let mut folders = place.path.match_indices('/').map(|(n, _)| &place.path[..n]);
     let first = folders.find_map(|folder| taken.get(folder))?;
     let is_wished = |cause| matches!(cause, Cause::Path | Cause::PathInFolder);
-    let cause = match is_wished(first.cause) || is_wished(place.cause) {
-        true => Cause::PathInFolder,
-        false => first.cause.max(place.cause),
+    let cause = if is_wished(first.cause) || is_wished(place.cause) {
+        Cause::PathInFolder
+    } else {
+        first.cause.max(place.cause)
     };
     Some(NodesRefused::Inside {
         folder: first.path.clone(),
@@ -281,9 +282,10 @@ fn places_of<'a>(
 
 fn clash(first: &Place<'_>, second: &Place<'_>) -> NodesRefused {
     let is_of_one_device = second.cause == Cause::Path && first.instance == second.instance;
-    let cause = match is_of_one_device {
-        true => Cause::PathOfOneDevice,
-        false => second.cause,
+    let cause = if is_of_one_device {
+        Cause::PathOfOneDevice
+    } else {
+        second.cause
     };
     NodesRefused::Clash {
         path: second.path.clone(),

@@ -85,9 +85,10 @@ impl Division {
             // What one has beyond half, because it was the only one, does not count against those that came later.
             others += part.taken.min(half(all));
         }
-        let most = match is_alone {
-            true => all,
-            false => share(all - others - own, own),
+        let most = if is_alone {
+            all
+        } else {
+            share(all - others - own, own)
         };
         unsigned(most.min(own.saturating_add(self.free.max(0))))
     }
@@ -200,15 +201,12 @@ mod tests {
             let mut division = Division::new(1000);
             for (namespace, name, amount, is_given_back) in turns {
                 let key = key(&format!("n{namespace}"), &format!("c{name}"));
-                match is_given_back {
-                    true => {
-                        let own = division.own(&key);
-                        division.give_back(&key, amount.min(own));
-                    }
-                    false => {
-                        let room = division.most(&key).saturating_sub(division.own(&key));
-                        division.take(&key, amount.min(room));
-                    }
+                if is_given_back {
+                    let own = division.own(&key);
+                    division.give_back(&key, amount.min(own));
+                } else {
+                    let room = division.most(&key).saturating_sub(division.own(&key));
+                    division.take(&key, amount.min(room));
                 }
                 prop_assert!(division.free >= 0);
                 let taken: i64 = division.namespaces.values().map(|n| n.taken).sum();

@@ -39,9 +39,10 @@ impl InstanceName {
     /// Returns the digest by which variables of an Instance of this Configuration end, in upper case: the one in its name. For a
     /// name of its own it is that of the name, so that the variables are the same on whichever node the device is.
     pub fn digest_in(&self, configuration: &ConfigurationName) -> String {
-        match self.is_own(configuration) {
-            true => digest_10(&self.0),
-            false => self.digest().unwrap_or_default().to_owned(),
+        if self.is_own(configuration) {
+            digest_10(&self.0)
+        } else {
+            self.digest().unwrap_or_default().to_owned()
         }
     }
 

@@ -190,9 +190,10 @@ fn largest(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut good, mut bad) = (1, most);
     while bad - good > 1 {
         let middle = good.midpoint(bad);
-        match holds(middle) {
-            true => good = middle,
-            false => bad = middle,
+        if holds(middle) {
+            good = middle
+        } else {
+            bad = middle
         }
     }
     good

@@ -44,12 +44,13 @@ impl Camera {
             || self.wants == "none";
         let is_right = self.password == "secret" && self.wants.contains(scheme);
         if !is_open && !is_right {
-            let challenges = match self.wants.contains("digest") {
-                true => vec![
+            let challenges = if self.wants.contains("digest") {
+                vec![
                     "Basic realm=\"x\"".to_owned(),
                     "Digest realm=\"x\", nonce=\"n\", qop=\"auth\"".to_owned(),
-                ],
-                false => vec![],
+                ]
+            } else {
+                vec![]
             };
             let fault = "<e><Body><Fault><Code><Value>s:Sender</Value><Subcode><Value>ter:NotAuthorized</Value></Subcode></Code></Fault></Body></e>";
             return (

@@ -112,13 +112,15 @@ fn device(
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
     let health = health(instance);
-    let cause = match health == Device::HEALTHY {
-        true => condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true()),
-        false => trouble(instance),
+    let cause = if health == Device::HEALTHY {
+        condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true())
+    } else {
+        trouble(instance)
     };
-    let problem = match health == Device::HEALTHY {
-        true => cause.map(|condition| condition.reason.clone()),
-        false => Some(health.clone()),
+    let problem = if health == Device::HEALTHY {
+        cause.map(|condition| condition.reason.clone())
+    } else {
+        Some(health.clone())
     };
     let configuration = snapshot.configuration_of(key, instance);
     let given_out = configuration.as_ref().filter(|(_, its)| gives_out(its));
@@ -174,9 +176,10 @@ pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
 /// Returns `Healthy`, or what is wrong: the reason of the condition, or the nodes that do not see the device.
 fn health(instance: &Instance) -> String {
     if let Some(trouble) = trouble(instance) {
-        return match trouble.is_true() {
-            true => trouble.type_.clone(),
-            false => trouble.reason.clone(),
+        return if trouble.is_true() {
+            trouble.type_.clone()
+        } else {
+            trouble.reason.clone()
         };
     }
     let nodes = nodes(instance);
@@ -272,8 +275,9 @@ impl Device {
 
 /// Returns what kubectl prints for an empty cell.
 fn or_none(text: String) -> String {
-    match text.is_empty() {
-        true => "<none>".to_owned(),
-        false => text,
+    if text.is_empty() {
+        "<none>".to_owned()
+    } else {
+        text
     }
 }

@@ -120,12 +120,13 @@ fn rollout(facts: &Facts) -> Option<Check> {
         .filter(|(_, node)| !is_node_ready(node))
         .map(|(name, _)| name)
         .collect();
-    let why = match lost.is_empty() {
-        true => "see kubectl rollout status of it".to_owned(),
-        false => format!(
+    let why = if lost.is_empty() {
+        "see kubectl rollout status of it".to_owned()
+    } else {
+        format!(
             "nodes that are not ready can hold it up ({}): mend them, or kubectl delete node",
             listed(&lost)
-        ),
+        )
     };
     (updated < desired).then(|| {
         check(

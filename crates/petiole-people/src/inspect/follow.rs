@@ -120,11 +120,10 @@ mod tests {
             let line = stream::iter([Ok::<_, Infallible>(format!("{complete}\n"))]);
             return Body::from_stream(line.chain(stream::pending())).into_response();
         }
-        match is_away {
-            true => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            false => {
-                Json(json!({"metadata": {"resourceVersion": "1"}, "items": []})).into_response()
-            }
+        if is_away {
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        } else {
+            Json(json!({"metadata": {"resourceVersion": "1"}, "items": []})).into_response()
         }
     }
 

@@ -23,17 +23,19 @@ pub(crate) fn since(snapshot: &Snapshot, node: &str) -> Option<Timestamp> {
 
 /// Returns what a node is that is lost: a node that is not there cannot be described.
 pub(crate) fn lost(snapshot: &Snapshot, node: &str) -> &'static str {
-    match snapshot.nodes.contains_key(node) {
-        true => "is not ready",
-        false => "does not exist",
+    if snapshot.nodes.contains_key(node) {
+        "is not ready"
+    } else {
+        "does not exist"
     }
 }
 
 /// Returns the command that shows why a node is lost.
 pub(crate) fn describe(snapshot: &Snapshot, node: &str) -> String {
-    match snapshot.nodes.contains_key(node) {
-        true => format!("kubectl describe node {node}"),
-        false => "kubectl get nodes".to_owned(),
+    if snapshot.nodes.contains_key(node) {
+        format!("kubectl describe node {node}")
+    } else {
+        "kubectl get nodes".to_owned()
     }
 }
 

@@ -32,10 +32,7 @@ impl UsedSlot {
     /// Returns `node-1 (Pod default/web)`.
     pub fn holder(&self) -> String {
         // A Pod that is not known may have the slot.
-        let certainty = match self.has_known_pods {
-            true => "",
-            false => "perhaps ",
-        };
+        let certainty = if self.has_known_pods { "" } else { "perhaps " };
         match self.pods.as_slice() {
             [] => self.node.to_string(),
             [pod] => format!("{} ({certainty}Pod {pod})", self.node),

@@ -73,17 +73,19 @@ pub enum Owner {
 impl Snapshot {
     /// Returns the sentence about an object of which nothing bad is known.
     pub fn nothing_is_missing(&self) -> &'static str {
-        match self.hidden.pods || self.hidden.nodes || self.hidden.objects {
-            true => "Nothing is missing in what you may read.",
-            false => "Nothing is missing.",
+        if self.hidden.pods || self.hidden.nodes || self.hidden.objects {
+            "Nothing is missing in what you may read."
+        } else {
+            "Nothing is missing."
         }
     }
 
     /// Returns the words that follow "no Configuration" in a sentence: one that cannot be read may exist.
     pub fn readable_objects(&self) -> &'static str {
-        match self.hidden.objects {
-            true => " that you may read",
-            false => "",
+        if self.hidden.objects {
+            " that you may read"
+        } else {
+            ""
         }
     }
 

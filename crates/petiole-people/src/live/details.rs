@@ -99,11 +99,12 @@ pub(super) fn details<'a>(
         brokers: brokers(snapshot, key),
         why: answer.as_ref().map(said),
         events,
-        commands: match read.is_of_cluster {
-            true => commands(snapshot, key, instance),
-            false => ["instances", "pods"]
+        commands: if read.is_of_cluster {
+            commands(snapshot, key, instance)
+        } else {
+            ["instances", "pods"]
                 .map(|kind| format!("petiole get {kind}"))
-                .into(),
+                .into()
         },
         unread: read.unread,
     })

@@ -146,9 +146,10 @@ impl State {
         match look {
             Err(e) => {
                 let at = self.looked_at.strftime("%H:%M:%S");
-                self.error = Some(match self.has_looked() {
-                    true => format!("{e:#}. The devices are those of {at} UTC."),
-                    false => format!("{e:#}"),
+                self.error = Some(if self.has_looked() {
+                    format!("{e:#}. The devices are those of {at} UTC.")
+                } else {
+                    format!("{e:#}")
                 });
             }
             Ok(snapshot) => {
@@ -379,9 +380,10 @@ fn uses(was: Option<&Device>, is: &Device) -> Vec<String> {
 
 /// Returns the names of the device and of its Instance.
 fn name(device: &Device) -> String {
-    match device.device == device.instance {
-        true => device.instance.clone(),
-        false => format!("{} ({})", device.device, device.instance),
+    if device.device == device.instance {
+        device.instance.clone()
+    } else {
+        format!("{} ({})", device.device, device.instance)
     }
 }
 

@@ -35,18 +35,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let rows: Vec<_> = devices.iter().map(row).collect();
     let selected = state.row(&devices);
     let chosen = state.filter.said();
-    let title = match state.is_typing || !chosen.is_empty() {
-        true => format!("{} ({chosen})", plural(devices.len(), "device")),
-        false => "Devices".to_owned(),
+    let title = if state.is_typing || !chosen.is_empty() {
+        format!("{} ({chosen})", plural(devices.len(), "device"))
+    } else {
+        "Devices".to_owned()
     };
     let content = Content {
         title: &title,
         columns: &COLUMNS,
         rows: &rows,
         widths: WIDTHS,
-        color: |cells| match cells[2] == Device::HEALTHY {
-            true => Color::Green,
-            false => Color::Red,
+        color: |cells| {
+            if cells[2] == Device::HEALTHY {
+                Color::Green
+            } else {
+                Color::Red
+            }
         },
         selected,
     };
@@ -55,31 +59,34 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let lines = chosen.map_or_else(|| nothing(state), details);
     let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
     frame.render_widget(paragraph.block(titled("Selected")), detail);
-    let room = changes.width.saturating_sub(10);
+    let paragraph = Paragraph::new(latest(state, changes.width));
+    frame.render_widget(
+        paragraph.block(titled("Changes, newest first (UTC)")),
+        changes,
+    );
+    let help = if state.is_typing {
+        format!(
+            "search: {}_   Enter done   Esc all devices",
+            printable(&state.filter.search)
+        )
+    } else {
+        "keys: ↑ ↓ / search  p problems  n node  c Configuration  s state  Esc all  q quit"
+            .to_owned()
+    };
+    frame.render_widget(Paragraph::new(help), foot);
+}
+
+/// Returns the last changes, the newest first.
+fn latest(state: &State, width: u16) -> Vec<Line<'_>> {
+    let room = width.saturating_sub(10);
     let latest = state.changes.iter().rev().take(CHANGE_LINES.into());
-    let latest: Vec<_> = latest
+    latest
         .map(|change| {
             let time = change.at.strftime("%H:%M:%S  ").to_string();
             let time = Span::styled(time, Style::new().fg(Color::DarkGray));
             Line::from(vec![time, Span::raw(cut(&printable(&change.text), room))])
         })
-        .collect();
-    let paragraph = Paragraph::new(latest);
-    frame.render_widget(
-        paragraph.block(titled("Changes, newest first (UTC)")),
-        changes,
-    );
-    let help = match state.is_typing {
-        true => format!(
-            "search: {}_   Enter done   Esc all devices",
-            printable(&state.filter.search)
-        ),
-        false => {
-            "keys: ↑ ↓ / search  p problems  n node  c Configuration  s state  Esc all  q quit"
-                .to_owned()
-        }
-    };
-    frame.render_widget(Paragraph::new(help), foot);
+        .collect()
 }
 
 fn title(state: &State) -> Vec<Line<'_>> {
@@ -120,15 +127,21 @@ fn nothing(state: &State) -> Vec<Line<'static>> {
 }
 
 fn details(device: &Device) -> Vec<Line<'static>> {
-    let nodes = device.nodes.iter().map(|node| match node.healthy {
-        true => node.name.clone(),
-        false => format!("{} (does not see it)", node.name),
+    let nodes = device.nodes.iter().map(|node| {
+        if node.healthy {
+            node.name.clone()
+        } else {
+            format!("{} (does not see it)", node.name)
+        }
     });
     let used = device.used.iter();
     let used = used.map(|used| format!("{} by {}", used.slot, used.cell()));
-    let listed = |texts: Vec<String>| match texts.is_empty() {
-        true => "none".to_owned(),
-        false => texts.join(", "),
+    let listed = |texts: Vec<String>| {
+        if texts.is_empty() {
+            "none".to_owned()
+        } else {
+            texts.join(", ")
+        }
     };
     let said = match &device.message {
         Some(message) => format!("{}: {message}", state_of(device)),

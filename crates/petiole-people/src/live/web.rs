@@ -142,13 +142,14 @@ async fn guarded(
 ) -> Response {
     let host = headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());
-    match names.allow(host) {
-        true => (HEADERS, next.run(request).await).into_response(),
-        false => (
-            StatusCode::MISDIRECTED_REQUEST,
-            "this server does not answer to this name: use its address, or start it with --host NAME\n",
-        )
-            .into_response(),
+    if names.allow(host) {
+        (HEADERS, next.run(request).await).into_response()
+    } else {
+        (
+        StatusCode::MISDIRECTED_REQUEST,
+        "this server does not answer to this name: use its address, or start it with --host NAME\n",
+    )
+        .into_response()
     }
 }
 

@@ -75,9 +75,12 @@ async fn get_with(
 async fn a_process_tells_of_its_metrics_its_health_and_what_is_missing() {
     let is_ready = Arc::new(AtomicBool::new(false));
     let seen = is_ready.clone();
-    let health = Health::new(move || match seen.load(Ordering::Relaxed) {
-        true => vec![],
-        false => vec!["no kubelet".to_owned(), "no Configurations".to_owned()],
+    let health = Health::new(move || {
+        if seen.load(Ordering::Relaxed) {
+            vec![]
+        } else {
+            vec!["no kubelet".to_owned(), "no Configurations".to_owned()]
+        }
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -235,9 +235,10 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
         if is_accepted || !world.configurations.may_have(&of) {
             continue;
         }
-        let seen = match instance.is_of(world.node) {
-            true => Some(as_it_is(key, instance, world.node)),
-            false => left(world, key, instance),
+        let seen = if instance.is_of(world.node) {
+            Some(as_it_is(key, instance, world.node))
+        } else {
+            left(world, key, instance)
         };
         let report = reports.entry(of).or_default();
         match instance.spec.scope() {

@@ -30,9 +30,10 @@ impl Node {
     }
 
     fn configure(&mut self, name: &str, fields: &str) {
-        let without = match fields.contains("instances:") {
-            true => "",
-            false => "instances: false, ",
+        let without = if fields.contains("instances:") {
+            ""
+        } else {
+            "instances: false, "
         };
         let text = format!(
             "{{apiVersion: akri.sh/v0, kind: Configuration, metadata: {{name: {name}}}, spec: {{discoveryHandler: {{name: paths}}, {without}{fields}}}}}"

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 fn offers() -> impl Strategy<Value = BTreeMap<PluginName, Offered>> {
     let offer = ("[a-d]", any::<bool>(), "[xy]").prop_map(|(name, is_instance, full_name)| {
-        let resource = match is_instance {
-            true => Resource::Instance(name.into()),
-            false => Resource::Configuration(name.into()),
+        let resource = if is_instance {
+            Resource::Instance(name.into())
+        } else {
+            Resource::Configuration(name.into())
         };
         let full_name = format!("akri.sh/{full_name}").parse().unwrap();
         let offered = Offered {

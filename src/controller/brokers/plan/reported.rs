@@ -89,9 +89,10 @@ impl<'a> Planner<'a> {
             return Some((trouble.reason, trouble.message.clone()));
         }
         let refusal = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
-        let patience = match has_free_slot(target) {
-            true => REFUSED_FOR,
-            false => SLOT_WAIT,
+        let patience = if has_free_slot(target) {
+            REFUSED_FOR
+        } else {
+            SLOT_WAIT
         };
         let over = refusal.since.map(|since| since + patience);
         if let Some(over) = over.filter(|over| *over > self.input.now) {

@@ -11,9 +11,10 @@ fn pod(name: &str, amount: u8, ids: &[&str], fields: Value) -> PodPart {
         .iter()
         .map(|id| json!({"resourceID": id, "health": "Healthy"}))
         .collect();
-    let allocated = match devices.is_empty() {
-        true => json!([]),
-        false => json!([{"name": "akri.sh/cam", "resources": devices}]),
+    let allocated = if devices.is_empty() {
+        json!([])
+    } else {
+        json!([{"name": "akri.sh/cam", "resources": devices}])
     };
     let mut object = json!({
         "metadata": {"name": name, "namespace": "default", "uid": name},

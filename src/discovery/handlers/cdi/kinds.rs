@@ -31,9 +31,10 @@ impl FromStr for AllowedKind {
 impl FromIterator<AllowedKind> for Kinds {
     fn from_iter<T: IntoIterator<Item = AllowedKind>>(kinds: T) -> Self {
         let kinds: BTreeSet<AllowedKind> = kinds.into_iter().collect();
-        match kinds.contains(&AllowedKind(None)) {
-            true => Self::All,
-            false => Self::Only(kinds),
+        if kinds.contains(&AllowedKind(None)) {
+            Self::All
+        } else {
+            Self::Only(kinds)
         }
     }
 }
@@ -55,9 +56,10 @@ impl Kinds {
         let allowed: Vec<String> = (kinds.iter())
             .filter_map(|allowed| Some(allowed.0.as_ref()?.to_string()))
             .collect();
-        let allowed = match allowed.is_empty() {
-            true => "no kind is".to_owned(),
-            false => format!("allowed are {}", allowed.join(", ")),
+        let allowed = if allowed.is_empty() {
+            "no kind is".to_owned()
+        } else {
+            format!("allowed are {}", allowed.join(", "))
         };
         Err(format!(
             "`kind: {kind}`: this kind is not allowed on this node, {allowed}. The administrator of the agents allows it with --cdi-kinds (the chart's cdi.kinds)"

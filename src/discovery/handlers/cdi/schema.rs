@@ -295,9 +295,10 @@ impl IntelRdt {
         let id = self.clos_id.as_deref().unwrap_or_default();
         // The id is a file name, or the root.
         let is_bad = id.len() >= 4096 || matches!(id, "." | "..") || id.contains(['/', '\n']);
-        match id != "/" && is_bad {
-            true => Err(format!("closID {id:?} must be a file name or /")),
-            false => Ok(()),
+        if id != "/" && is_bad {
+            Err(format!("closID {id:?} must be a file name or /"))
+        } else {
+            Ok(())
         }
     }
 }

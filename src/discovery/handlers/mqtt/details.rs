@@ -40,9 +40,10 @@ impl fmt::Display for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { is_tls, host, port } = self;
         let scheme = if *is_tls { "mqtts" } else { "mqtt" };
-        match host.contains(':') {
-            true => write!(f, "{scheme}://[{host}]:{port}"),
-            false => write!(f, "{scheme}://{host}:{port}"),
+        if host.contains(':') {
+            write!(f, "{scheme}://[{host}]:{port}")
+        } else {
+            write!(f, "{scheme}://{host}:{port}")
         }
     }
 }
@@ -174,11 +175,12 @@ fn levels(path: &str, mut fields: Fields, key: &str) -> Result<Option<String>, S
     };
     let text = scalar(path, &value)?;
     let levels = text.trim_end_matches('/');
-    match is_topic(levels) {
-        true => Ok(Some(levels.to_owned())),
-        false => Err(format!(
+    if is_topic(levels) {
+        Ok(Some(levels.to_owned()))
+    } else {
+        Err(format!(
             "`{path}: {text}` must be levels of a topic, without wildcards, control characters and a $ at its beginning"
-        )),
+        ))
     }
 }
 

@@ -104,14 +104,13 @@ impl Group {
 
 /// Reads a group: a path, a list of paths, or keys and values.
 fn read(group: Value, budget: &mut Budget) -> Result<Group, String> {
-    let (paths, optional, each) = match group.is_object() {
-        true => {
-            let fields = Fields::new(HANDLER, "groups", group)?;
-            let mut fields = fields.of("paths, optional, each", &[])?;
-            let each = switch("groups.each", fields.take("each"))?;
-            (fields.take("paths"), fields.take("optional"), each)
-        }
-        false => (Some(group), None, false),
+    let (paths, optional, each) = if group.is_object() {
+        let fields = Fields::new(HANDLER, "groups", group)?;
+        let mut fields = fields.of("paths, optional, each", &[])?;
+        let each = switch("groups.each", fields.take("each"))?;
+        (fields.take("paths"), fields.take("optional"), each)
+    } else {
+        (Some(group), None, false)
     };
     let paths = patterns("groups.paths", paths, budget)?;
     if paths.is_empty() {

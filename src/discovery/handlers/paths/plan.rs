@@ -54,9 +54,10 @@ pub(super) fn devices(
             if nodes.len() > NODES_MAX {
                 cut.add(&id);
             }
-            match devices.contains_key(&id) {
-                true => twice.add(&id),
-                false => drop(devices.insert(id.clone(), device(&id, &nodes, details))),
+            if devices.contains_key(&id) {
+                twice.add(&id)
+            } else {
+                drop(devices.insert(id.clone(), device(&id, &nodes, details)))
             }
         }
     }
@@ -112,9 +113,10 @@ fn of_group<'a>(
     let optional: Vec<&Found> = group.optional.iter().flat_map(usable).collect();
     let own = paths.concat();
     let with_optional = |own: &[&'a Found]| [own, &optional].concat();
-    let count = match group.each {
-        true => own.len().saturating_mul(1 + optional.len()),
-        false => own.len() + optional.len(),
+    let count = if group.each {
+        own.len().saturating_mul(1 + optional.len())
+    } else {
+        own.len() + optional.len()
     };
     *left = left.checked_sub(count).ok_or_else(|| {
         format!("the groups have more than {MATCHES_MAX} device nodes in all: narrow the patterns of {}", group.first())

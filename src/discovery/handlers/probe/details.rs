@@ -315,11 +315,12 @@ fn text(
         return Ok(None);
     };
     let text = scalar(&format!("{path}.{key}"), &value)?;
-    match (1..=TEXT_MAX).contains(&text.len()) && is_fit(&text) {
-        true => Ok(Some(text)),
-        false => Err(format!(
+    if (1..=TEXT_MAX).contains(&text.len()) && is_fit(&text) {
+        Ok(Some(text))
+    } else {
+        Err(format!(
             "`{path}.{key}: {text}` cannot be used: a path and a pointer begin with a slash, and a header has letters, digits and hyphens; {TEXT_MAX} bytes at most"
-        )),
+        ))
     }
 }
 

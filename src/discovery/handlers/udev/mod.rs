@@ -169,9 +169,10 @@ async fn follow(
     loop {
         publish(devices, found);
         sleep(pause).await;
-        waits_until = match tree.waiting.is_empty() {
-            true => None,
-            false => waits_until.or_else(|| Some(Instant::now() + UDEV_PATIENCE)),
+        waits_until = if tree.waiting.is_empty() {
+            None
+        } else {
+            waits_until.or_else(|| Some(Instant::now() + UDEV_PATIENCE))
         };
         let happened = tokio::select! {
             events = events.next() => Some(events.map_err(|e| DiscoveryError(e.to_string()))?),

@@ -30,14 +30,15 @@ impl Pattern {
         }
         let globs = alternatives(value);
         budget.take_steps(globs.iter().map(Glob::steps).sum())?;
-        let regex = match may_be_regex && is_regex(value) {
-            false => None,
-            true => match budget.regex(value) {
+        let regex = if may_be_regex && is_regex(value) {
+            match budget.regex(value) {
                 Ok(regex) => Some(regex),
                 // `*-port` is a glob, but not a regular expression.
                 Err(_) if is_glob(value) => None,
                 Err(why) => return Err(why),
-            },
+            }
+        } else {
+            None
         };
         Ok(Self { globs, regex })
     }

@@ -184,9 +184,10 @@ fn device(id: String, group: &[&Chain], nodes: &[Node<'_>], details: &Details) -
     let top = group[0].devpath();
     let mut connection = vec![(DEVPATH.to_owned(), top.to_owned())];
     for (n, node) in nodes.iter().enumerate() {
-        let suffix = match details.group_recursive {
-            true => format!("_{n}"),
-            false => String::new(),
+        let suffix = if details.group_recursive {
+            format!("_{n}")
+        } else {
+            String::new()
         };
         connection.push((format!("{DEVNODE}{suffix}"), node.path.clone()));
         if let (Some(resource), Some(address)) = (&details.resource, usb_address(&node.path)) {

@@ -159,9 +159,10 @@ fn last_part(devpath: &str) -> &str {
 /// Returns the kernel's name of a device. sysfs writes `!` for a slash.
 pub(super) fn kernel_name(devpath: &str) -> Cow<'_, str> {
     let name = last_part(devpath);
-    match name.contains('!') {
-        true => name.replace('!', "/").into(),
-        false => name.into(),
+    if name.contains('!') {
+        name.replace('!', "/").into()
+    } else {
+        name.into()
     }
 }
 

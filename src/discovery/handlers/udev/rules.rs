@@ -184,9 +184,10 @@ fn parse_match<'a>(text: &'a str, budget: &mut Budget) -> Result<(Match, &'a str
     };
     let rest = rest.trim_start();
     let (value, rest) = quoted(rest).ok_or("the value must stand in double quotes")?;
-    let may_be_regex = match is_equal {
-        true => is_regex_when_equal(&field),
-        false => is_regex_when_unequal(&field),
+    let may_be_regex = if is_equal {
+        is_regex_when_equal(&field)
+    } else {
+        is_regex_when_unequal(&field)
     };
     let pattern = Pattern::new(&value, may_be_regex, budget)
         .map_err(|why| format!("the value of {word} is invalid: {why}"))?;
@@ -240,11 +241,12 @@ fn field(word: &str, name: Option<&str>) -> Result<Field, String> {
         let leads_away = name.starts_with('/') || name.split('/').any(|part| part == "..");
         name.is_empty() || name.len() > NAME_MAX || name.contains('\0') || leads_away
     };
-    match is_bad(name) {
-        false => Ok(named(name.to_owned())),
-        true => Err(format!(
+    if !is_bad(name) {
+        Ok(named(name.to_owned()))
+    } else {
+        Err(format!(
             "the name in {word}{{…}} must have 1 to {NAME_MAX} bytes, and no `..`"
-        )),
+        ))
     }
 }
 

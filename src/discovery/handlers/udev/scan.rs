@@ -148,9 +148,10 @@ impl<'a> Scan<'a> {
             .filter_map(|path| Some((path.to_owned(), self.ancestor(path)?)))
             .collect();
         let chain = Chain::new(candidate.devpath.clone(), own, ancestors);
-        match self.details.take(&chain) {
-            true => Found::Taken(chain),
-            false => Found::Other,
+        if self.details.take(&chain) {
+            Found::Taken(chain)
+        } else {
+            Found::Other
         }
     }
 

@@ -29,9 +29,10 @@ impl FromStr for AllowedSubsystem {
 impl FromIterator<AllowedSubsystem> for Subsystems {
     fn from_iter<T: IntoIterator<Item = AllowedSubsystem>>(entries: T) -> Self {
         let entries: BTreeSet<AllowedSubsystem> = entries.into_iter().collect();
-        match entries.contains(&AllowedSubsystem(ALL.to_owned())) {
-            true => Self::All,
-            false => Self::Only(entries),
+        if entries.contains(&AllowedSubsystem(ALL.to_owned())) {
+            Self::All
+        } else {
+            Self::Only(entries)
         }
     }
 }
@@ -57,12 +58,13 @@ impl Subsystems {
 
     /// Returns an error if the device nodes of VFIO, which are of a subsystem of their own, may not be offered.
     pub(super) fn check_vfio(&self) -> Result<(), String> {
-        match self.allow(VFIO) {
-            true => Ok(()),
-            false => Err(format!(
+        if self.allow(VFIO) {
+            Ok(())
+        } else {
+            Err(format!(
                 "the discoveryProperty `vfioPassthrough` gives containers devices of the subsystem `{VFIO}`, which is not allowed on this node. {}",
                 self.remedy()
-            )),
+            ))
         }
     }
 

@@ -109,9 +109,10 @@ impl ServiceBudget {
             signed(mine),
         );
         // A host that has little is refused because of the others.
-        let why = match mine + more > BYTES_MAX / LARGE {
-            true => LeftOut::Share(source),
-            false => LeftOut::Total,
+        let why = if mine + more > BYTES_MAX / LARGE {
+            LeftOut::Share(source)
+        } else {
+            LeftOut::Total
         };
         (signed(mine + more) > part).then_some(why)
     }

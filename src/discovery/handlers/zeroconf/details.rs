@@ -269,9 +269,10 @@ fn addresses(value: Option<Value>) -> Result<Addresses, String> {
     };
     let networks = strings("addresses", value)?.into_iter().map(parse);
     let networks = networks.collect::<Result<Vec<_>, _>>()?;
-    Ok(match networks.is_empty() {
-        true => Addresses::OnLink,
-        false => Addresses::Within(networks),
+    Ok(if networks.is_empty() {
+        Addresses::OnLink
+    } else {
+        Addresses::Within(networks)
     })
 }
 

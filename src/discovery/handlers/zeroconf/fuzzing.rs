@@ -155,9 +155,10 @@ impl Discovery {
         Turn {
             published: shown.publish,
             sent: turn.send.into_iter().map(|packet| packet.bytes).collect(),
-            wake: match self.known.is_behind() {
-                true => Some(now),
-                false => [turn.wake, shown.wake].into_iter().flatten().min(),
+            wake: if self.known.is_behind() {
+                Some(now)
+            } else {
+                [turn.wake, shown.wake].into_iter().flatten().min()
             },
         }
     }

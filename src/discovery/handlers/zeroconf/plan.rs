@@ -109,9 +109,10 @@ impl Tracker {
             published: published.map(Arc::as_ref),
         };
         let earlier = home.or(known.published).or(known.device);
-        let device = match is_off_link {
-            true => None,
-            false => device_from_service(&self.details, service, earlier),
+        let device = if is_off_link {
+            None
+        } else {
+            device_from_service(&self.details, service, earlier)
         };
         self.notices.forget(&service.fullname);
         if is_elsewhere {

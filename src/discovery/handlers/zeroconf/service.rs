@@ -325,9 +325,10 @@ mod tests {
                 Some("192.0.2.0/24 Door.local"),
             ),
         ] {
-            let details = match yaml.starts_with('{') {
-                true => Details::parse(yaml).unwrap(),
-                false => details(yaml),
+            let details = if yaml.starts_with('{') {
+                Details::parse(yaml).unwrap()
+            } else {
+                details(yaml)
             };
             let device = device_from_service(&details, &service, None).unwrap();
             let pin = device.pin.map(|pin| pin.to_string());

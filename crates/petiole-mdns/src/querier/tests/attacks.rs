@@ -143,9 +143,10 @@ fn bytes_attack(has_pointers: bool) -> Vec<Vec<Record>> {
             };
             let pointer = record(&named(TYPE), 4500, Data::Ptr(name.clone()));
             let txt = record(&name, 4500, Data::Txt(txt.into()));
-            packets.push(match has_pointers {
-                true => vec![pointer, txt],
-                false => vec![txt],
+            packets.push(if has_pointers {
+                vec![pointer, txt]
+            } else {
+                vec![txt]
             });
         }
     }

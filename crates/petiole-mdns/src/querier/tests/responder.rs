@@ -214,9 +214,10 @@ impl Responder {
                 let is_of_host = question.name == host && !self.habits.knows_only_types;
                 let answers: Vec<Kind> = match kind {
                     Kind::Ptr if is_of_type && !self.is_known(query, name) => {
-                        match self.habits.additionals {
-                            true => vec![Kind::Ptr, Kind::Srv, Kind::Txt, Kind::A],
-                            false => vec![Kind::Ptr],
+                        if self.habits.additionals {
+                            vec![Kind::Ptr, Kind::Srv, Kind::Txt, Kind::A]
+                        } else {
+                            vec![Kind::Ptr]
                         }
                     }
                     Kind::Srv if is_of_name && self.habits.additionals => vec![Kind::Srv, Kind::A],
@@ -238,9 +239,10 @@ impl Responder {
                 }
             }
         }
-        match records.is_empty() {
-            true => vec![],
-            false => self.packets(&records),
+        if records.is_empty() {
+            vec![]
+        } else {
+            self.packets(&records)
         }
     }
 

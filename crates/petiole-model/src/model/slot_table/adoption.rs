@@ -65,12 +65,13 @@ fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
     if let Some(uid) = &unshown.claim {
         return claim_owner(uid, node);
     }
-    match unshown.id.plugin == unshown.instance {
-        true => SlotOwner::Node(node.clone()),
-        false => SlotOwner::Configuration {
+    if unshown.id.plugin == unshown.instance {
+        SlotOwner::Node(node.clone())
+    } else {
+        SlotOwner::Configuration {
             slot: unshown.id.to_string(),
             node: node.clone(),
-        },
+        }
     }
 }
 
@@ -201,9 +202,10 @@ impl SlotTable {
             };
             one.digests.iter().map(instance).filter(is_there)
         });
-        let devices: Vec<(InstanceName, Option<u32>)> = match one.env_slots.is_empty() {
-            true => by_digest.collect(),
-            false => by_environment.collect(),
+        let devices: Vec<(InstanceName, Option<u32>)> = if one.env_slots.is_empty() {
+            by_digest.collect()
+        } else {
+            by_environment.collect()
         };
         let pairs = ids.into_iter().zip(devices);
         unshown.extend(pairs.map(|(id, (instance, index))| Unshown {

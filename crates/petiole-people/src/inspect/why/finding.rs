@@ -182,18 +182,20 @@ pub(super) fn words(text: &str) -> usize {
 
 /// Returns the first words of a text, with an ellipsis if there are more.
 fn cut(text: &str, max: usize) -> String {
-    match words(text) > max {
-        true => Vec::from_iter(text.split_whitespace().take(max)).join(" ") + " …",
-        false => text.to_owned(),
+    if words(text) > max {
+        Vec::from_iter(text.split_whitespace().take(max)).join(" ") + " …"
+    } else {
+        text.to_owned()
     }
 }
 
 /// Returns somebody else's message as a sentence that ends with a period, without the end of a long one.
 pub(crate) fn sentence(text: &str) -> String {
     let text = cut(text.trim(), QUOTED);
-    match text.ends_with(['.', '!', '?', '…']) {
-        true => text,
-        false => format!("{text}."),
+    if text.ends_with(['.', '!', '?', '…']) {
+        text
+    } else {
+        format!("{text}.")
     }
 }
 

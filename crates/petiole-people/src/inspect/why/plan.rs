@@ -130,9 +130,10 @@ where
     Name: PartialEq + AsRef<str> + 'a,
     Key<Name>: Display,
 {
-    let place = match snapshot.hidden.pods || snapshot.hidden.objects {
-        true => format!("-n {}", key.namespace),
-        false => "-A".to_owned(),
+    let place = if snapshot.hidden.pods || snapshot.hidden.objects {
+        format!("-n {}", key.namespace)
+    } else {
+        "-A".to_owned()
     };
     let mut others = known.filter(|other| other.name == key.name);
     let finding = match others.next() {
@@ -294,9 +295,10 @@ fn of_devices(
 /// Returns `findings`, or one other finding if there are none. A condition repeats what Pods report, and an Event repeats
 /// a condition.
 fn or_else(findings: Vec<Finding>, other: impl FnOnce() -> Option<Finding>) -> Vec<Finding> {
-    match findings.is_empty() {
-        true => other().into_iter().collect(),
-        false => findings,
+    if findings.is_empty() {
+        other().into_iter().collect()
+    } else {
+        findings
     }
 }
 

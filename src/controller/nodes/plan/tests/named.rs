@@ -33,9 +33,12 @@ impl Cluster {
     /// Returns the names of all Instances, with `DIGEST` for those that have no name of their own.
     fn names(&self) -> Vec<&str> {
         let names = self.world.instances.keys();
-        let names = names.map(|key| match key.name.is_own(&"cam".into()) {
-            true => key.name.as_str(),
-            false => "DIGEST",
+        let names = names.map(|key| {
+            if key.name.is_own(&"cam".into()) {
+                key.name.as_str()
+            } else {
+                "DIGEST"
+            }
         });
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();

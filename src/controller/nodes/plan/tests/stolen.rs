@@ -54,12 +54,13 @@ fn a_node_that_the_node_selector_leaves_out_joins_no_instance_and_leaves_those_t
     ] {
         let spec = json!({ "shared": shared, "nodes": nodes });
         let annotations = json!({ "akri.sh/device-id": ID });
-        let there = match shared {
-            true => instance(
+        let there = if shared {
+            instance(
                 &name,
                 json!({ "spec": spec, "metadata": { "annotations": annotations } }),
-            ),
-            false => instance("cam-1", json!({ "spec": spec })),
+            )
+        } else {
+            instance("cam-1", json!({ "spec": spec }))
         };
         let key = crate::store::instance_key(&there.metadata);
         let mut world = selecting_a()

@@ -124,9 +124,10 @@ pub(super) fn said<'a>(
         let finding = Finding::new(Cause::BrokerRefused, text);
         return Some(finding.then(remedy(of, &condition.message)));
     }
-    let reasons: Vec<Reason> = match ready.is_some_and(Condition::is_true) {
-        true => OF_SERVICES.into(),
-        false => [OF_BROKERS, OF_SERVICES].concat(),
+    let reasons: Vec<Reason> = if ready.is_some_and(Condition::is_true) {
+        OF_SERVICES.into()
+    } else {
+        [OF_BROKERS, OF_SERVICES].concat()
     };
     let mut names = names.into_iter();
     names.find_map(|name| warning(snapshot, of, name, &reasons))
@@ -158,8 +159,9 @@ fn warning(
 
 /// Returns the command that shows or changes what keeps brokers from being created.
 fn remedy(ConfigurationKey { namespace, name }: &ConfigurationKey, message: &str) -> String {
-    match message.contains("exceeded quota") {
-        true => format!("kubectl -n {namespace} describe resourcequota"),
-        false => format!("kubectl -n {namespace} edit configuration {name}"),
+    if message.contains("exceeded quota") {
+        format!("kubectl -n {namespace} describe resourcequota")
+    } else {
+        format!("kubectl -n {namespace} edit configuration {name}")
     }
 }

@@ -43,17 +43,21 @@ pub(super) fn what_it_has(
         let wish = configuration.spec.container_devices.as_ref();
         facts.extend(wish.and_then(places));
     }
-    match facts.is_empty() {
-        true => resource.to_string(),
-        false => format!("{resource} ({})", listed(&facts)),
+    if facts.is_empty() {
+        resource.to_string()
+    } else {
+        format!("{resource} ({})", listed(&facts))
     }
 }
 
 /// Returns where a container has its device nodes besides their own paths.
 fn places(wish: &ContainerDevices) -> Option<String> {
-    let path = wish.path.as_ref().map(|path| match path.ends_with('/') {
-        true => format!("in {path}"),
-        false => format!("at {path}"),
+    let path = wish.path.as_ref().map(|path| {
+        if path.ends_with('/') {
+            format!("in {path}")
+        } else {
+            format!("at {path}")
+        }
     });
     let links = wish.links.then(|| "at the links of udev".to_owned());
     let places: Vec<String> = path.into_iter().chain(links).collect();

@@ -41,11 +41,10 @@ pub(super) fn failed(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding
             .flatten()
             .next()
             .is_some();
-        let successor = match has_owner {
-            true => {
-                "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
-            }
-            false => "It is not started again: delete it, and create it once more.",
+        let successor = if has_owner {
+            "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
+        } else {
+            "It is not started again: delete it, and create it once more."
         };
         let (cause, why) = refusal(snapshot, pod, &message);
         let text = format!(
@@ -82,15 +81,16 @@ fn refusal(snapshot: &Snapshot, pod: &Pod, message: &str) -> (Cause, String) {
     let after = began
         .zip(created)
         .map(|(began, Time(at))| began.duration_since(*at).as_secs());
-    match after.is_some_and(|after| REPLACED.contains(&after)) {
-        true => (
+    if after.is_some_and(|after| REPLACED.contains(&after)) {
+        (
             Cause::AgentReplaced,
             format!("because the agent of node {node} was being replaced just then"),
-        ),
-        false => (
-            Cause::AdmissionRefused,
-            "because no device was healthy on its node then: they were lost, or the agent was being replaced".to_owned(),
-        ),
+        )
+    } else {
+        (
+        Cause::AdmissionRefused,
+        "because no device was healthy on its node then: they were lost, or the agent was being replaced".to_owned(),
+    )
     }
 }
 
@@ -180,11 +180,12 @@ pub(super) fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Fi
         let next = format!("kubectl -n {namespace} delete pod {name}");
         return Some(Finding::new(Cause::StartRefused, text).then(next));
     }
-    let text = match STARTING.contains(&reason) {
-        true => format!(
+    let text = if STARTING.contains(&reason) {
+        format!(
             "Container {container_name} is being created. If that takes long, its Events say why; the device is not the reason."
-        ),
-        false => format!("Container {container_name} waits ({reason}): {message}"),
+        )
+    } else {
+        format!("Container {container_name} waits ({reason}): {message}")
     };
     let next = format!("kubectl -n {namespace} describe pod {name}");
     Some(Finding::new(Cause::OtherReason, text.trim_end()).then(next))

@@ -67,9 +67,10 @@ pub(super) fn explain(
     {
         findings.insert(0, asks_for_nothing(snapshot, key, pod));
     }
-    match findings.is_empty() {
-        true => vec![settled(snapshot, key, pod, &asked)],
-        false => findings,
+    if findings.is_empty() {
+        vec![settled(snapshot, key, pod, &asked)]
+    } else {
+        findings
     }
 }
 
@@ -170,10 +171,10 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Fi
         Some(node) => format!(
             "It is being deleted, and node {node}, which {}, cannot confirm its end; {}. If the node is shut down, say so.",
             nodes::lost(snapshot, node),
-            match slots_of(snapshot, key, pod).is_empty() {
-                true => "its slots were released",
-                false =>
-                    "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over",
+            if slots_of(snapshot, key, pod).is_empty() {
+                "its slots were released"
+            } else {
+                "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over"
             }
         ),
         None => "It is being deleted, and its slots are free 3 to 15 s after its end.".to_owned(),

@@ -152,12 +152,13 @@ fn held_up(snapshot: &Snapshot) -> String {
         .own_pods("agent")
         .filter_map(|(_, pod)| node_of(pod));
     let lost: Vec<&str> = nodes.filter(|node| is_lost(snapshot, node)).collect();
-    match lost.is_empty() {
-        true => String::new(),
-        false => format!(
+    if lost.is_empty() {
+        String::new()
+    } else {
+        format!(
             " If the value is set already, the update of the agents may wait for {}, which cannot be reached.",
             listed(&lost)
-        ),
+        )
     }
 }
 

@@ -217,12 +217,13 @@ fn too_many(
 ) -> Option<Finding> {
     let (first, instance) = there.first()?;
     let is_one = snapshot.instance_resource(first) == *resource;
-    let (has, what) = match is_one {
-        true => (
+    let (has, what) = if is_one {
+        (
             u64::try_from(instance.spec.capacity).unwrap_or_default(),
             "slot",
-        ),
-        false => (there.len() as u64, "device"),
+        )
+    } else {
+        (there.len() as u64, "device")
     };
     (amount > has).then(|| {
         let there = plural(usize::try_from(has).unwrap_or(usize::MAX), what);
@@ -320,9 +321,10 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Insta
         );
         return Finding::new(Cause::MaxNodes, text).then(next);
     }
-    let verb = match snapshot.hidden.node_devices {
-        true => "offer",
-        false => "see",
+    let verb = if snapshot.hidden.node_devices {
+        "offer"
+    } else {
+        "see"
     };
     let text = format!(
         "The Pod may run on node {node}, which does not {verb} the device; {seen} does. Change the node selector or the affinity of the Pod, or connect the device to that node or its network."

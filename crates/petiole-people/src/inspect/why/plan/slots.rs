@@ -72,13 +72,15 @@ pub(super) fn too_few(
         };
     }
     let named: Vec<String> = holders.iter().map(|taken| taken.slot.holder()).collect();
-    let by = match named.is_empty() {
-        true => String::new(),
-        false => format!(", by {}", listed(&named)),
+    let by = if named.is_empty() {
+        String::new()
+    } else {
+        format!(", by {}", listed(&named))
     };
-    let when = match snapshot.is_given_out(request.resource) {
-        true => "as soon as a holder has ended",
-        false => "3 to 15 s after a holder has ended",
+    let when = if snapshot.is_given_out(request.resource) {
+        "as soon as a holder has ended"
+    } else {
+        "3 to 15 s after a holder has ended"
     };
     let text = format!(
         "{shortage}{by}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."

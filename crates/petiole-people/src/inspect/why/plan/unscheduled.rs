@@ -53,9 +53,10 @@ pub(super) fn explain(
         return vec![finding.then(next)];
     }
     if lacking.is_empty() {
-        let what = match asked.is_empty() {
-            true => "",
-            false => "Devices that it asks for are free, so the reason is another one. ",
+        let what = if asked.is_empty() {
+            ""
+        } else {
+            "Devices that it asks for are free, so the reason is another one. "
         };
         let finding = Finding::new(Cause::OtherReason, format!("{what}{says}"));
         return vec![finding.then(describe(key))];
@@ -66,9 +67,10 @@ pub(super) fn explain(
         [only] => format!("node {only}, the only one that it may run on, has"),
         _ => "nodes that it may run on have".to_owned(),
     };
-    let what = match asked.is_empty() {
-        true => format!("It is not about devices: {place} too little {lacking}."),
-        false => format!("Its devices are free, and {place} too little {lacking}."),
+    let what = if asked.is_empty() {
+        format!("It is not about devices: {place} too little {lacking}.")
+    } else {
+        format!("Its devices are free, and {place} too little {lacking}.")
     };
     let finding = Finding::new(Cause::OtherReason, format!("{what} {says}"));
     vec![finding, advice(key, pod, &lacking)]
