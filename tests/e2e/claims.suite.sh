@@ -179,6 +179,32 @@ test_pods_follow_a_device_that_is_gone() {
   within 40 "nothing is offered any more" has_devices default/cam 0
 }
 
+runs_on() { # DEPLOYMENT NODE: its only Pod
+  [ "$(kubectl get pods -l "app=$1" -o json | jq -r '[.items[] | select(.metadata.deletionTimestamp == null) | "\(.status.phase) \(.spec.nodeName)"] | join(", ")')" = "Running $2" ]
+}
+
+test_a_pod_leaves_the_node_that_sees_its_device_no_more() {
+  fresh
+  cluster avahi camera
+  announce camera door _rtsp._tcp 554
+  configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 5, allocation: DRA, whenGone: Evict"
+  within 15 "it is offered" has_devices default/cam 1
+  at_once viewer 1 cam
+  within 20 "a Pod has it" has_phases viewer- Running=1
+  local node other
+  node=$(kubectl get pods -l app=viewer -o 'jsonpath={.items[0].spec.nodeName}')
+  other=$([ "$node" = node-1 ] && echo node-2 || echo node-1)
+  block "$node" A
+  # shellcheck disable=SC2064 # this node
+  trap "block $node D" EXIT
+  within 90 "the next Pod has it on $other" runs_on viewer "$other"
+  note "cut off from the camera -> a Pod on $other: $TOOK s"
+  for_all_of 10 "it stays" runs_on viewer "$other"
+  block "$node" D
+  trap - EXIT
+  kubectl delete deployment viewer >/dev/null
+}
+
 test_brokers_have_claims_of_their_own() {
   fresh
   echoes cam 2 "capacity: 2, allocation: DRA, $BROKER"

@@ -402,15 +402,6 @@ test_a_node_that_cannot_see_a_shared_device_any_more_hands_it_over() {
   has_broker_on handed "$other" || fail "the broker did not stay on $other"
 }
 
-block() { # NODE A|D: as iptables has it
-  local family address
-  for family in 4 6; do # avahi speaks both
-    for address in $(cluster on camera ip "-$family" -o addr show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'); do
-      cluster on "$1" "ip${family#4}tables" "-$2" INPUT -s "$address" -j DROP
-    done
-  done
-}
-
 node_of_broker() { # CONFIGURATION
   kubectl get pods -l "akri.sh/configuration=$1" -o json |
     jq -re '.items[] | select(.status.phase == "Running" and .metadata.deletionTimestamp == null) | .spec.nodeName'

@@ -201,6 +201,16 @@ spec:
 X
 }
 
+# A node's firewall lets through nothing of the machine camera, or what it did again.
+block() { # NODE A|D: as iptables has it
+  local family address
+  for family in 4 6; do # avahi speaks both
+    for address in $(cluster on camera ip "-$family" -o addr show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'); do
+      cluster on "$1" "ip${family#4}tables" "-$2" INPUT -s "$address" -j DROP
+    done
+  done
+}
+
 phase_of() {
   kubectl get pod "$1" -o 'jsonpath={.status.phase}'
 }

@@ -30,8 +30,16 @@ fn groups(claim: &Claim) -> Vec<usize> {
     of.collect()
 }
 
-/// Returns the requests of a claim in the order of its groups. A device that has no Instance is an error.
+/// Returns the requests of a claim in the order of its groups. A device that has no Instance is an error, and so is a
+/// configuration for the driver: nobody is to think that it has an effect.
 pub(crate) fn requests(claim: &Claim, instances: &Instances) -> Result<Vec<DeviceRequest>, String> {
+    if !claim.configs.is_empty() {
+        return Err(format!(
+            "ResourceClaim {}, or the DeviceClass of a request, has a `config` for driver {}, which has no parameters: remove it. What containers get is said by the Configuration of a device",
+            claim.key,
+            dra::DRIVER
+        ));
+    }
     let mut requests: Vec<DeviceRequest> = vec![];
     for (device, group) in claim.devices.iter().zip(groups(claim)) {
         let key = instance_of(&device.pool, &device.device, instances).ok_or_else(|| {

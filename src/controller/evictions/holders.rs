@@ -2,12 +2,14 @@
 //!
 //! From Kubernetes 1.36 on the status of a Pod names the devices of its containers. Of other Pods it follows from what they
 //! ask for, if that leaves no choice: as many devices as the node holds, all of them lost, or a single Pod for them, which ran
-//! before the loss. If there is a choice no Pod is evicted, because another may have the device.
+//! before the loss. If there is a choice no Pod is evicted, because another may have the device. Pods with claims are found by
+//! their status alone.
 use crate::{
     api::names,
-    cluster::parts::{ContainerPart, PodPart},
+    cluster::parts::{AllocatedPart, ContainerPart, PodPart},
     controller::clock::elapsed,
     model::{
+        claim_file,
         instance_name::InstanceKey,
         requests::{self, Asking},
         resource_name::ResourceName,
@@ -34,6 +36,15 @@ pub(crate) struct Held {
     pub(crate) due: BTreeMap<String, InstanceKey>,
     /// The time that has passed since the devices were lost, at least.
     pub(crate) lost_for: Duration,
+}
+
+/// What a node holds of the devices that it has lost.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct LostSlots {
+    /// What it holds by each resource that gives one of the lost slots.
+    pub(crate) held: BTreeMap<ResourceName, Held>,
+    /// The claims that have lost slots, by their UIDs.
+    pub(crate) claims: BTreeMap<String, BTreeSet<InstanceKey>>,
 }
 
 /// A Pod that has, or may have, lost slots of these Instances.
@@ -68,13 +79,13 @@ impl Asker<'_> {
 }
 
 /// Returns the Pods that have lost slots. `pods` are all of the node that have not ended.
-pub(crate) fn holders<'a>(
-    held: &BTreeMap<ResourceName, Held>,
-    pods: &'a [PodPart],
-    now: Timestamp,
-) -> Holders<'a> {
+pub(crate) fn holders<'a>(lost: &LostSlots, pods: &'a [PodPart], now: Timestamp) -> Holders<'a> {
     let mut found = Holders::default();
-    for (resource, held) in held {
+    for pod in pods {
+        let instances = claims_of(pod).filter_map(|uid| lost.claims.get(uid));
+        add(&mut found.certain, pod, instances.flatten());
+    }
+    for (resource, held) in &lost.held {
         let askers = pods.iter().filter_map(|pod| asker(pod, resource));
         found.add(held, &askers.collect::<Vec<_>>(), now);
     }
@@ -155,18 +166,29 @@ fn is_evicted(pod: &PodPart) -> bool {
         && !annotations.is_some_and(|all| all.contains_key(MIRROR))
 }
 
-fn asker<'a>(pod: &'a PodPart, resource: &ResourceName) -> Option<Asker<'a>> {
-    let amount = asked(pod)
-        .get(resource)
-        .copied()
-        .filter(|amount| *amount > 0)?;
+/// Returns the devices that the status of a Pod names, by their resources.
+fn allocated(pod: &PodPart) -> impl Iterator<Item = &AllocatedPart> {
     let status = &pod.status;
     let containers = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses);
-    let allocated = containers.flat_map(|container| &container.allocated_resources_status);
-    let allocated = allocated.filter(|allocated| *resource == *allocated.name);
+    containers.flat_map(|container| &container.allocated_resources_status)
+}
+
+/// Returns the UIDs of the claims of a Pod: the kubelet names the devices of a claim by their CDI devices
+/// (dra/manager.go: buildResourceHealth).
+fn claims_of(pod: &PodPart) -> impl Iterator<Item = &str> {
+    let devices = allocated(pod).flat_map(|allocated| &allocated.resources);
+    devices.filter_map(|device| claim_file::claim_of(&device.id))
+}
+
+fn asker<'a>(pod: &'a PodPart, resource: &ResourceName) -> Option<Asker<'a>> {
+    let amount = asked(pod)
+        .get(resource)
+        .copied()
+        .filter(|amount| *amount > 0)?;
+    let allocated = allocated(pod).filter(|allocated| *resource == *allocated.name);
     Some(Asker {
         pod,
         amount,

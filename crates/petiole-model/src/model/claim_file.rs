@@ -14,6 +14,12 @@ pub fn device_name(uid: &str, request: usize) -> String {
     format!("{uid}-{request}")
 }
 
+/// Returns the UID of the claim of a CDI device, such as `akri.sh/claim=<uid>-0`.
+pub fn claim_of(device: &str) -> Option<&str> {
+    let name = device.strip_prefix(dra::CDI_KIND)?.strip_prefix('=')?;
+    name.rsplit_once('-').map(|(uid, _)| uid)
+}
+
 /// Returns the text of the CDI file of a claim: a device for each of its requests.
 pub fn text(uid: &str, edits: &[ContainerEdits]) -> String {
     let devices = edits.iter().enumerate().map(|(n, edits)| {

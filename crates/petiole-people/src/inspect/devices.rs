@@ -24,6 +24,11 @@ const NAMES: &[&str] = &[
     "UDEV_DEVNODE",
     "DEVICE_PATH",
     "DEBUG_ECHO_DESCRIPTION",
+    "ONVIF_DEVICE_NAME",
+    "ONVIF_DEVICE_MODEL",
+    "OPCUA_APPLICATION_NAME",
+    "MQTT_NAME",
+    "PROBE_HOST",
 ];
 /// The most bytes of a message. Its condition has all of it.
 const MESSAGE_MAX: usize = 500;

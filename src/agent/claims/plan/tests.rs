@@ -4,7 +4,10 @@ use crate::{
     api::instance::{Instance, InstanceSpec},
     model::container_edits::SLOT_VARIABLE,
 };
-use petiole_dra::{claim::ClaimKey, resource::AllocatedDevice};
+use petiole_dra::{
+    claim::ClaimKey,
+    resource::{AllocatedConfig, AllocatedDevice},
+};
 use std::sync::Arc;
 
 fn instances(names: &[&str]) -> Instances {
@@ -151,4 +154,13 @@ fn each_request_has_a_file_about_its_devices_whichever_of_them_are_known() {
         ),
         (2, 2, 2)
     );
+}
+
+#[test]
+fn a_configuration_for_the_driver_is_refused() {
+    let mut claim = claim(&[("one", "cam-1", false)]);
+    claim.configs = vec![AllocatedConfig::default()];
+    let refused = requests(&claim, &instances(&["cam-1"])).unwrap_err();
+    assert!(refused.contains("ResourceClaim other/view"), "{refused}");
+    assert!(refused.contains("`config` for driver akri.sh"), "{refused}");
 }

@@ -59,8 +59,11 @@ fn names(holders: &[Holder<'_>]) -> String {
 
 /// Returns the names of the Pods that certainly, and possibly, have lost slots.
 fn found(held: &Held, pods: &[PodPart]) -> [String; 2] {
-    let all = BTreeMap::from([("akri.sh/cam".parse().unwrap(), held.clone())]);
-    let found = holders(&all, pods, at(NOW));
+    let lost = LostSlots {
+        held: BTreeMap::from([("akri.sh/cam".parse().unwrap(), held.clone())]),
+        ..LostSlots::default()
+    };
+    let found = holders(&lost, pods, at(NOW));
     [names(&found.certain), names(&found.possible)]
 }
 
@@ -80,6 +83,39 @@ fn the_status_of_a_pod_names_its_slots() {
         found(&held(&["cam-0", "cam-1"], &["cam-1"]), &both),
         ["a", ""]
     );
+}
+
+#[test]
+fn the_status_of_a_pod_names_the_claims_that_it_has_and_nothing_else_does() {
+    let pods = [
+        pod("a", 0, &["akri.sh/claim=u-1-0"], json!({})),
+        pod(
+            "b",
+            0,
+            &["akri.sh/claim=u-2-0", "vendor.com/claim=u-1-0"],
+            json!({}),
+        ),
+        pod(
+            "c",
+            0,
+            &["akri.sh/claim=u-3-1", "akri.sh/claim=u-1-0"],
+            json!({}),
+        ),
+        plain("d"),
+    ];
+    let of = |uid: &str, instance: &str| {
+        let instances = BTreeSet::from([InstanceKey::new("default", instance)]);
+        (uid.to_owned(), instances)
+    };
+    let lost = LostSlots {
+        claims: BTreeMap::from([of("u-1", "cam-1"), of("u-3", "cam-3")]),
+        ..LostSlots::default()
+    };
+    let found = holders(&lost, &pods, at(NOW));
+    assert_eq!(names(&found.certain), "a c");
+    let both: Vec<_> = found.certain[1].of.iter().map(|key| &*key.name).collect();
+    assert_eq!(both, ["cam-1", "cam-3"]);
+    assert!(found.possible.is_empty());
 }
 
 #[test]
@@ -182,7 +218,11 @@ fn a_pod_that_lost_devices_by_two_resources_is_evicted_once() {
             held(&["cam-1-0"], &["cam-1-0"]),
         ),
     ]);
-    let found = holders(&all, &pods, at(NOW));
+    let lost = LostSlots {
+        held: all,
+        ..LostSlots::default()
+    };
+    let found = holders(&lost, &pods, at(NOW));
     let [Holder { of, .. }] = &found.certain[..] else {
         panic!("{found:?}");
     };

@@ -62,12 +62,15 @@ fn planned_after(world: &World, evicted: &Evicted, now: Instant) -> Planned {
         now,
     });
     let words = |action: &Action| {
-        let held = action.held.iter();
+        let held = action.slots.held.iter();
         let held = held.map(|(resource, h)| {
             let due: Vec<_> = h.due.keys().collect();
             format!("{resource}: {due:?} of {:?}", h.ids)
         });
-        let held: Vec<_> = held.collect();
+        let claims = action.slots.claims.keys();
+        let held: Vec<_> = held
+            .chain(claims.map(|uid| format!("claim {uid}")))
+            .collect();
         let lost = action.lost.iter();
         let lost: Vec<_> =
             (lost.map(|(key, lost)| format!("{} {:?}", key.name, lost.cause))).collect();
@@ -97,6 +100,24 @@ fn the_pod_on_the_node_that_lost_the_device_is_evicted_and_the_one_on_the_other_
     ));
     let of_configuration = r#"b: cam-1 Gone, akri.sh/cam: ["cam-0"] of {"cam-0", "cam-1"}"#;
     assert_eq!(due(&neither), [of_instance, of_configuration]);
+}
+
+#[test]
+fn the_claims_that_have_lost_their_device_are_known_by_their_uids() {
+    let world = world("Evict").with_instance(instance(
+        "cam-1",
+        json!({
+            "metadata": {"annotations": {"akri.sh/device-id": "cam-1", "told.akri.sh/0": "at ttyUSB0"}},
+            "spec": {"shared": true, "nodes": ["a", "b"], "deviceUsage": {"cam-1-0": "claim:u-1:a", "cam-1-1": "claim:u-2:b"}},
+        }),
+    ));
+    let here = world
+        .with_node_devices(says("a", json!([gone("cam-1")])))
+        .with_node_devices(says("b", json!([seen("cam-1", "at ttyUSB0")])));
+    assert_eq!(due(&here), ["a: cam-1 Gone, claim u-1"]);
+    // A slot that is reached differently is lost alone.
+    let moved = here.with_node_devices(says("a", json!([seen("cam-1", "at ttyUSB1")])));
+    assert_eq!(due(&moved), ["a: cam-1 Moved, claim u-1"]);
 }
 
 #[test]
@@ -187,6 +208,7 @@ fn a_pod_must_have_begun_before_the_grace_period_of_what_is_gone_and_of_what_mov
             panic!("one action");
         };
         action
+            .slots
             .held
             .values()
             .map(|held| held.lost_for)
