@@ -1,4 +1,5 @@
-# What users do with claims: each file of examples/dra as it is.
+# What users do with claims: each file of examples/dra as it is, and Pods that ask in ways of Kubernetes' own tests
+# (crates/petiole-dra/UPSTREAM.md).
 # shellcheck shell=bash disable=SC2119,SC2153,SC2317 # SUITE is set by run; `within` and the loop over stories call functions
 # shellcheck source=tests/e2e/lib_cluster.sh
 . "$E2E/lib_cluster.sh"
@@ -187,4 +188,146 @@ story_toleration_seconds() {
   apply taint-no-execute
   for_all_of 8 "it runs on for a while" is_running toleration-seconds
   within 30 "then it is evicted" is_empty kubectl get pods -o name
+}
+
+# ---- what other Pods ask for ----
+
+offer() { # NAME DETAILS: devices that are nothing but their names, for claims
+  kubectl apply -f - >/dev/null <<X
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: $1}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: "$2"}, capacity: 1, allocation: DRA}
+X
+}
+
+is_prepared_on() { # NODE CLAIMS
+  [ "$(prepared_on "$1")" = "$2" ]
+}
+
+test_claims_that_another_pod_has_that_are_new_and_that_no_container_uses_are_prepared() {
+  fresh_with 3
+  local claim
+  for claim in first second unused; do named_claim $claim; done
+  pod_with one node-1 first "$FOREVER"
+  within 30 "a Pod has one claim" is_running one
+  pod_with two node-1 "first second" "$FOREVER"
+  within 30 "another has the same and a new one" is_running two
+  within 5 "it has two slots" has_two_slots two
+  [[ " $(slots_of two) " == *" $(slots_of one) "* ]] || fail "the slot of the one, $(slots_of one), is none of the other's: $(slots_of two)"
+  equal "claims on node-1" 2 "$(prepared_on node-1)"
+  kubectl create -f - >/dev/null <<'X'
+apiVersion: v1
+kind: Pod
+metadata: {name: idle}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: node-2}
+  resourceClaims: [{name: unused, resourceClaimName: unused}]
+  containers: [{name: main, image: "docker.io/library/busybox:stable", command: [/bin/sh, -c, "exec sleep 2147483647"]}]
+X
+  within 30 "a Pod runs whose container uses no claim" is_running idle
+  equal "claims on node-2" 1 "$(prepared_on node-2)"
+  equal "slots that claims have" 3 "$(usages | grep -o '"claim:' | wc -l)"
+  kubectl delete pod idle --now >/dev/null
+  within 20 "its claim is unprepared" is_prepared_on node-2 0
+}
+
+nodes_of_pods() {
+  kubectl get pods -o json | jq -r '[.items[].spec.nodeName | select(.)] | sort | join(" ")'
+}
+
+test_pods_follow_devices_that_only_one_node_sees() {
+  fresh
+  offer cam "{descriptions: [own], shared: false}"
+  within 15 "each node has a device" has_devices default/cam 2
+  claiming_pod one - true
+  claiming_pod two - true
+  within 30 "two Pods run" has_phases "" Running=2
+  equal "their nodes" "node-1 node-2" "$(nodes_of_pods)"
+  claiming_pod three - true
+  for_all_of 5 "a third waits" has_phases three Pending=1
+  local slot
+  slot=$(env_of two AKRI_SLOT)
+  kubectl delete pod two --now >/dev/null
+  within 30 "it gets what is freed" is_running three
+  equal "its slot" "$slot" "$(env_of three AKRI_SLOT)"
+  equal "the nodes" "node-1 node-2" "$(nodes_of_pods)"
+}
+
+# asking_thrice NAME COMMAND: a Pod of three containers that each ask for a device of the one Configuration and one of the other.
+asking_thrice() {
+  local containers='' n
+  for n in 1 2 3; do
+    containers+="{name: main-$n, image: 'docker.io/library/busybox:stable', command: [/bin/sh, -c, 'env | sort; $2'], resources: {limits: {akri.sh/cam: 1, akri.sh/tv: 1}}}, "
+  done
+  kubectl create -f - >/dev/null <<X
+apiVersion: v1
+kind: Pod
+metadata: {name: $1, labels: {app: $1}}
+spec: {terminationGracePeriodSeconds: 0, restartPolicy: Never, containers: [$containers]}
+X
+}
+
+has_six_slots() { # POD
+  [ "$(values "$1" AKRI_SLOT | sort -u | wc -l)" = 6 ]
+}
+
+test_claims_that_were_made_for_pods_go_when_the_pods_end() {
+  fresh
+  offer cam "descriptions: [cam-1, cam-2, cam-3]"
+  offer tv "descriptions: [tv-1, tv-2, tv-3]"
+  within 15 "the one's devices are offered" has_devices default/cam 3
+  within 15 "the other's devices are offered" has_devices default/tv 3
+  asking_thrice runs "$FOREVER"
+  within 30 "a Pod of three containers runs" is_running runs
+  within 5 "they have six slots" has_six_slots runs
+  local n
+  for n in 1 2 3; do
+    equal "slots of container $n" 2 "$(kubectl logs runs -c "main-$n" | grep -c '^AKRI_SLOT_')"
+  done
+  kubectl delete pod runs --now >/dev/null
+  within 30 "its claim goes" has_no_generated_claim
+  asking_thrice completes "sleep 2"
+  within 60 "a Pod completes" has_phases completes Succeeded=1
+  within 30 "its claim goes" has_no_generated_claim
+  asking_thrice fails "exit 3"
+  within 60 "a Pod fails" has_phases fails Failed=1
+  within 30 "its claim goes" has_no_generated_claim
+  claiming_pod made - true 1 Never "sleep 2"
+  within 60 "a Pod with a claim by a template completes" has_phases made Succeeded=1
+  within 30 "its claim goes" has_no_generated_claim
+  within 20 "nothing is left on the nodes" is_unprepared
+}
+
+have_health() { # HEALTH
+  has_health one "$1" && has_health two "$1" && has_health three "$1"
+}
+
+change_agents() { # merge|json PATCH
+  kubectl -n petiole patch daemonset petiole-agent --type "$1" -p "$2" >/dev/null
+}
+
+test_the_health_of_devices_is_unknown_without_an_agent_and_told_again_by_the_next_one() {
+  fresh
+  cluster avahi camera
+  local n before
+  for n in 1 2 3; do announce camera "cam-$n" _rtsp._tcp "55$n"; done
+  configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 600, allocation: DRA"
+  within 15 "three devices are offered" has_devices default/cam 3
+  for n in one two three; do claiming_pod $n node-1 true; done
+  within 30 "three Pods run" has_phases "" Running=3
+  within 30 "their devices are healthy" have_health Healthy
+  before=$(usages)
+  change_agents merge '{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"node-2"}}}}}'
+  within 60 "node-1 has no agent" is_empty agent_of node-1
+  # The kubelet forgets what it was told when the stream ends, and writes the status of a Pod at its next look, at most 90 s later.
+  within 180 "the health of their devices is unknown" have_health Unknown
+  equal "the Pods" Running=3 "$(phases "")"
+  change_agents json '[{"op":"remove","path":"/spec/template/spec/nodeSelector"}]'
+  agents_are_ready
+  within 60 "the next agent says that they are healthy" have_health Healthy
+  for n in 1 2 3; do goodbye "cam-$n"; done
+  within 60 "and that they are gone" have_health Unhealthy
+  equal "the slots that they have" "$before" "$(usages)"
 }
