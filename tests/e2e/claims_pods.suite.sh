@@ -11,59 +11,9 @@ set_up() {
   install --set dra.enabled=true
 }
 
-# named_claim NAME [SELECTOR]: one that Pods name.
-named_claim() {
-  kubectl create -f - >/dev/null <<X
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: $1}
-spec:
-  devices:
-    requests:
-      - name: device
-        exactly: {deviceClassName: akri.default.cam, selectors: [{cel: {expression: '${2:-true}'}}]}
-X
-}
-
-# pod_with NAME NODE CLAIMS COMMAND [POLICY] [LIMITS]: a Pod with the claims of these names, which its init container and both of its
-# containers have. COMMAND is that of the first one.
-pod_with() {
-  local claims='' uses='' claim
-  for claim in $3; do
-    claims+="{name: $claim, resourceClaimName: $claim}, "
-    uses+="{name: $claim}, "
-  done
-  kubectl create -f - >/dev/null <<X
-apiVersion: v1
-kind: Pod
-metadata: {name: $1}
-spec:
-  terminationGracePeriodSeconds: 0
-  restartPolicy: ${5:-Never}
-  nodeSelector: {kubernetes.io/hostname: $2}
-  resourceClaims: [$claims]
-  initContainers:
-    - name: init
-      image: docker.io/library/busybox:stable
-      command: [/bin/sh, -c, "[ -n \"\$AKRI_SLOT\" ]"]
-      resources: {claims: [$uses]}
-  containers:
-    - name: main
-      image: docker.io/library/busybox:stable
-      command: [/bin/sh, -c, "env | sort; $4"]
-      resources: {claims: [$uses], limits: {${6:-}}}
-    - name: second
-      image: docker.io/library/busybox:stable
-      command: [/bin/sh, -c, "env | sort; $4"]
-      resources: {claims: [$uses]}
-X
-}
-
 slot_in() { # POD [CONTAINER]
   kubectl logs "$1" -c "${2:-main}" | sed -n 's/^AKRI_SLOT=//p' | tail -n 1
 }
-
-FOREVER="exec sleep 2147483647"
 
 reserved_for() { # CLAIM: names of Pods
   kubectl get resourceclaim "$1" -o json | jq -r '[.status.reservedFor[]?.name] | sort | join(" ")'
@@ -71,21 +21,6 @@ reserved_for() { # CLAIM: names of Pods
 
 is_reserved_for() { # CLAIM PODS
   [ "$(reserved_for "$1")" = "$2" ]
-}
-
-claims_of_pods() { # those that were made for Pods
-  kubectl get resourceclaims -o json | jq '[.items[] | select(.metadata.ownerReferences)] | length'
-}
-
-has_no_generated_claim() {
-  [ "$(claims_of_pods)" = 0 ]
-}
-
-fresh_with() { # DEVICES SPEC
-  fresh
-  kubectl delete resourceclaims --all --wait=false >/dev/null
-  echoes cam "$1" "allocation: DRA${2:+, $2}"
-  within 15 "the devices are offered" has_devices default/cam "$1"
 }
 
 test_containers_and_pods_of_two_nodes_share_one_claim() {
@@ -164,14 +99,6 @@ test_a_claim_stays_while_its_pod_restarts_and_beside_a_device_plugin() {
   equal "claims on the node" 1 "$(prepared_on node-1)"
 }
 
-healths_of() { # POD: of its devices, once each
-  kubectl get pod "$1" -o json | jq -r '[.status.containerStatuses[].allocatedResourcesStatus[]?.resources[]?.health] | unique | join(" ")'
-}
-
-has_health() { # POD HEALTHS
-  [ "$(healths_of "$1")" = "$2" ]
-}
-
 test_a_pod_says_that_its_device_is_gone_and_back() {
   fresh
   cluster avahi camera
@@ -238,26 +165,12 @@ spec:
 X
 }
 
-slots_of() { # POD [NAMESPACE]: those that its variables with a digest name
-  kubectl -n "${2:-default}" logs "$1" | sed -n 's/^AKRI_SLOT_[0-9A-F]*=//p' | sort | xargs
-}
-
 rooms_of() { # POD
   kubectl logs "$1" | sed -n 's/^ROOM_[0-9A-F]*=//p' | sort | xargs
 }
 
 has_rooms() { # POD ROOMS
   [ "$(rooms_of "$1")" = "$2" ]
-}
-
-# described POD REQUEST [NAMESPACE]: the rooms in the file about the devices of a request.
-described() {
-  kubectl -n "${3:-default}" exec "$1" -- cat "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/$2/akri.sh-metadata.json" |
-    jq -r 'select(.apiVersion == "metadata.resource.k8s.io/v1beta1") | [.requests[].devices[].attributes.ROOM.string] | sort | join(" ")'
-}
-
-has_two_slots() { # POD
-  [ "$(slots_of "$1" | wc -w)" = 2 ]
 }
 
 any_with() { # ROOM: the fields of a request
@@ -275,7 +188,7 @@ test_claims_of_every_kind_get_what_they_ask_for() {
   asking room '{requests: [{name: two, exactly: {deviceClassName: cameras, count: 2}}], constraints: [{matchAttribute: akri.sh/ROOM}]}' "$use"
   within 20 "a Pod has two cameras of one room" is_running room
   within 5 "the rooms are one" has_rooms room "hall hall"
-  equal "the rooms in the file about its devices" "hall hall" "$(described room two)"
+  equal "the rooms in the file about its devices" "hall hall" "$(described room resourceclaimtemplates/devices/two)"
   kubectl delete pod room --now >/dev/null
   asking first "{requests: [{name: one, firstAvailable: [{name: best, $(any_with roof)}, {name: next, $(any_with yard)}]}]}" "$use"
   within 20 "a Pod has the first that there is" is_running first
@@ -290,7 +203,7 @@ test_claims_of_every_kind_get_what_they_ask_for() {
   asking looks "{requests: [{name: all, exactly: {deviceClassName: cameras, allocationMode: All, adminAccess: true}}]}" "$use" watchers
   within 20 "who only looks waits for nobody" looks_on
   # A device of the hall has the id of the yard's, and so the name of its variable.
-  equal "the devices that it looks at" "hall hall yard" "$(described looks all watchers)"
+  equal "the devices that it looks at" "hall hall yard" "$(described looks resourceclaimtemplates/devices/all watchers)"
   is_empty slots_of looks watchers || fail "who only looks has slots"
   kubectl delete pod requests --now >/dev/null
   within 20 "what was freed is had" is_running waits

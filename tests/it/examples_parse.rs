@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, path::Path};
 /// The folders with examples.
 const EXAMPLES: &str = "examples";
 const RECIPES: &str = "examples/recipes";
+const STORIES: &str = "examples/dra";
 
 #[test]
 fn every_example_is_taken_by_its_handler() {
@@ -57,6 +58,25 @@ fn every_recipe_has_a_deployment_a_line_on_its_page_and_a_line_in_its_suite() {
         assert_eq!(template["metadata"]["labels"]["app"], **name);
         let limits = &template["spec"]["containers"][0]["resources"]["limits"];
         assert_eq!(limits[format!("akri.sh/{name}")], 1, "{name}");
+    }
+}
+
+#[test]
+fn every_story_of_claims_is_on_its_page_and_in_its_suite() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let page = read("docs/dra.md");
+    let suite = read("tests/e2e/claims_stories.suite.sh");
+    for (name, text) in manifests(STORIES) {
+        let link = format!("(../{STORIES}/{name}.yaml)");
+        assert!(page.contains(&link), "{name}");
+        let function = format!("\nstory_{}() {{\n", name.replace('-', "_"));
+        let is_run = name == "devices" || suite.contains(&function);
+        assert!(is_run, "{name}: no {}", function.trim());
+        for document in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+            if document["kind"] == "Configuration" {
+                take(&name, &document["spec"]["discoveryHandler"]);
+            }
+        }
     }
 }
 
@@ -127,16 +147,7 @@ fn check(file: &str, configuration: &Value) -> String {
         "named as its file"
     );
     let spec = &configuration["spec"];
-    let name = spec["discoveryHandler"]["name"].as_str().unwrap();
-    let details = spec["discoveryHandler"]["discoveryDetails"]
-        .as_str()
-        .unwrap();
-    let handlers = builtin();
-    let handler = handlers.iter().find(|h| h.name() == name);
-    let handler = handler.unwrap_or_else(|| panic!("{file}: no handler {name}"));
-    if let Err(error) = handler.prepare(details, &Properties::new()) {
-        panic!("{file}: {error}");
-    }
+    let name = take(file, &spec["discoveryHandler"]);
     assert!(spec["capacity"].as_u64().is_some_and(|c| c > 0), "{file}");
     let broker = &spec["brokerSpec"]["brokerPodSpec"];
     for container in broker["containers"].as_array().into_iter().flatten() {
@@ -145,6 +156,19 @@ fn check(file: &str, configuration: &Value) -> String {
             limits["{{PLACEHOLDER}}"], "1",
             "{file}: asks for its device"
         );
+    }
+    name
+}
+
+/// Checks that the handler accepts its details. Returns the name of the handler.
+fn take(file: &str, discovery_handler: &Value) -> String {
+    let name = discovery_handler["name"].as_str().unwrap();
+    let details = discovery_handler["discoveryDetails"].as_str().unwrap();
+    let handlers = builtin();
+    let handler = handlers.iter().find(|h| h.name() == name);
+    let handler = handler.unwrap_or_else(|| panic!("{file}: no handler {name}"));
+    if let Err(error) = handler.prepare(details, &Properties::new()) {
+        panic!("{file}: {error}");
     }
     name.to_owned()
 }
