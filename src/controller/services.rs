@@ -1,7 +1,8 @@
 //! Services of Instances and Configurations: those of brokers follow the specs in the Configuration while brokers run, and those of
 //! devices (`deviceService`) have the addresses of the devices in EndpointSlices.
+pub(crate) mod action;
 mod devices;
-pub(crate) mod plan;
+mod plan;
 
 use super::{
     news::News,
@@ -15,17 +16,19 @@ use crate::{
     api::{configuration::Problem, names, reason::Reason},
     cluster::{
         changes::{Change, version_of},
+        deletion_of,
         parts::EndpointSlicePart,
     },
     model::{names::ObjectKey, networks::DeviceNetworks},
 };
+use action::{Action, Apply, Kind, Owner};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
     core::{NamespaceResourceScope, Status},
 };
-use plan::{Action, Apply, Idle, Kind, Owner, plan};
+use plan::{Idle, plan};
 use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -168,14 +171,7 @@ where
             Err(written) => written,
         },
         Action::Delete { uid, reason, .. } => {
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(uid.clone()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            let deleted = api.delete(&key.name, &params).await;
+            let deleted = api.delete(&key.name, &deletion_of(uid.clone(), None)).await;
             debug!(object = %key, reason, "to be deleted");
             Written::new(tried(&key, "delete it", deleted.map(|_| ())))
         }

@@ -1,5 +1,5 @@
 //! Describes failed requests to the user, and decides whether to repeat them.
-use crate::cluster;
+use crate::{cluster, model::status_code::is_busy};
 use anyhow::anyhow;
 
 /// A failed request.
@@ -17,7 +17,7 @@ impl Failure {
             Some(_) | None => cluster::reason(&error),
         };
         Self {
-            is_temporary: code.is_none_or(|code| code == 429 || code >= 500),
+            is_temporary: code.is_none_or(is_busy),
             error: anyhow!("cannot {verb} {resource}: {why}"),
         }
     }
@@ -26,6 +26,26 @@ impl Failure {
         Self {
             error,
             is_temporary: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn only_an_answer_that_refuses_nothing_is_temporary() {
+        let failure = |code| {
+            let status = Status::failure("why", "Reason").with_code(code);
+            Failure::new(kube::Error::Api(status.boxed()), "list", "nodes")
+        };
+        for code in [401, 408, 429, 500, 503] {
+            assert!(failure(code).is_temporary, "{code}");
+        }
+        for code in [400, 403, 404, 422] {
+            assert!(!failure(code).is_temporary, "{code}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Who writes EndpointSlices sends what Pods say to a name wherever it likes. So they have only addresses that the administrator
 //! allows, and belong to Services that are ours.
-use super::plan::{Action, Apply, Kind, Owner};
+use super::action::{Action, Apply, Kind, Owner, Service};
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
     controller::{
@@ -158,8 +158,7 @@ impl Planning<'_> {
 
     fn service(&mut self, wanted: &Wanted<'_>) {
         let existing = self.world.whole().services.get(&wanted.key);
-        let is_ours =
-            |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
+        let is_ours = |service: &OwnedService| wanted.owner.owns(&service.meta);
         match (existing, wanted.endpoints) {
             (Some(existing), _) if existing.meta.is_deleting => {}
             (Some(existing), None) if is_ours(existing) => {
@@ -175,8 +174,10 @@ impl Planning<'_> {
                     rendered.is_some_and(|r| r == FORMAT) && has(&service.meta, &wanted.labels())
                 });
                 if !holds {
-                    let apply = wanted.apply(Kind::DeviceService, wanted.manifest());
-                    self.apply(apply, existing.map(|service| &service.meta));
+                    let apply = wanted
+                        .service()
+                        .apply(existing.map(|service| &service.meta));
+                    self.plan.actions.push(apply);
                 }
                 if let Some(service) = existing {
                     for slice in slices(&wanted.key, endpoints) {
@@ -202,13 +203,15 @@ impl Planning<'_> {
                     is_same && has(&existing.meta, &slice_labels(wanted))
                 });
                 if !holds {
-                    let manifest = slice.manifest(wanted, service);
-                    let apply = wanted.apply(Kind::EndpointSlice, manifest);
-                    let apply = Apply {
+                    let apply = Box::new(Apply {
+                        kind: Kind::EndpointSlice,
+                        manifest: slice.manifest(wanted, service),
                         key: slice.key,
-                        ..apply
-                    };
-                    self.apply(apply, existing.map(|existing| &existing.meta));
+                        owner: wanted.owner.clone(),
+                        uid: existing.map(|existing| existing.meta.uid.clone()),
+                        digest: FORMAT.to_owned(),
+                    });
+                    self.plan.actions.push(Action::Apply(apply));
                 }
             }
         }
@@ -227,19 +230,10 @@ impl Planning<'_> {
         }
     }
 
-    fn apply(&mut self, apply: Apply, existing: Option<&Meta>) {
-        let uid = existing.map(|meta| meta.uid.clone());
-        let apply = Box::new(Apply { uid, ..apply });
-        self.plan.actions.push(Action::Apply(apply));
-    }
-
     fn delete(&mut self, kind: Kind, key: &ObjectKey, existing: &Meta) {
-        self.plan.actions.push(Action::Delete {
-            kind,
-            key: key.clone(),
-            uid: existing.uid.clone(),
-            reason: "no device has this name or address",
-        });
+        let reason = "no device has this name or address";
+        let delete = Action::delete(kind, key, existing, reason);
+        self.plan.actions.push(delete);
     }
 
     fn report(&mut self, kind: Kind, wanted: &Wanted<'_>, key: ObjectKey) {
@@ -288,17 +282,6 @@ fn slices(service: &ObjectKey, endpoints: &[Endpoint]) -> Vec<Slice> {
 }
 
 impl Wanted<'_> {
-    fn apply(&self, kind: Kind, manifest: Value) -> Apply {
-        Apply {
-            kind,
-            key: self.key.clone(),
-            owner: self.owner.clone(),
-            uid: None,
-            digest: FORMAT.to_owned(),
-            manifest,
-        }
-    }
-
     fn labels(&self) -> [Label<'_>; 2] {
         [
             (names::CONTROLLER_LABEL, names::GROUP),
@@ -307,26 +290,15 @@ impl Wanted<'_> {
     }
 
     /// Returns the Service. It has no ports, because each slice has its own.
-    fn manifest(&self) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": self.key.name,
-                "namespace": self.key.namespace,
-                "labels": BTreeMap::from(self.labels()),
-                "annotations": { (names::RENDERED): FORMAT },
-                "ownerReferences": [{
-                    "apiVersion": names::API_VERSION,
-                    "kind": self.owner.kind,
-                    "name": self.owner.key.name,
-                    "uid": self.owner.uid,
-                    "controller": true,
-                    "blockOwnerDeletion": true,
-                }],
-            },
-            "spec": { "clusterIP": "None" },
-        })
+    fn service(&self) -> Service<'_> {
+        Service {
+            kind: Kind::DeviceService,
+            key: &self.key,
+            owner: &self.owner,
+            digest: FORMAT,
+            labels: json!(BTreeMap::from(self.labels())),
+            spec: json!({ "clusterIP": "None" }),
+        }
     }
 }
 
