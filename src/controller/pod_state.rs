@@ -1,8 +1,8 @@
 //! Reads from a Pod or a Job why it does not run: what keeps a container from it, and that the scheduler finds no node. Pure.
 use crate::{
-    api::reason::Reason,
+    api::{configuration::Problem, reason::Reason},
     cluster::parts::{ConditionPart, ContainerStatusPart, JobStatusPart, PodStatusPart},
-    model::waiting::{NO_IMAGE, STARTING},
+    model::waiting::WaitsFor,
 };
 use k8s_openapi::jiff::Timestamp;
 
@@ -10,14 +10,6 @@ use k8s_openapi::jiff::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Unscheduled {
     pub(crate) since: Option<Timestamp>,
-    pub(crate) message: String,
-}
-
-/// The reason why a container of a Pod does not run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    pub(crate) reason: Reason,
-    /// The same text for each repetition: counts and waits are left out.
     pub(crate) message: String,
 }
 
@@ -39,7 +31,7 @@ pub(crate) fn unscheduled(conditions: &[ConditionPart]) -> Option<Unscheduled> {
 }
 
 /// Returns when a container was started again after a crash, with the crash: it may crash again soon.
-pub(crate) fn restarted(status: &PodStatusPart) -> Option<(Timestamp, Trouble)> {
+pub(crate) fn restarted(status: &PodStatusPart) -> Option<(Timestamp, Problem)> {
     let restarted = |container: &ContainerStatusPart| {
         let running = container.state.as_ref()?.running.as_ref()?;
         let last = container.last_state.as_ref()?.terminated.as_ref()?;
@@ -49,15 +41,16 @@ pub(crate) fn restarted(status: &PodStatusPart) -> Option<(Timestamp, Trouble)> 
     status.container_statuses.iter().find_map(restarted)
 }
 
-/// Returns the first trouble of a container; init containers come first.
-pub(crate) fn trouble(status: &PodStatusPart) -> Option<Trouble> {
+/// Returns why the first container that does not run does not; init containers come first. The text is the same for each
+/// repetition: counts and waits are left out.
+pub(crate) fn trouble(status: &PodStatusPart) -> Option<Problem> {
     let inits = status.init_container_statuses.iter();
     inits
         .chain(&status.container_statuses)
         .find_map(of_container)
 }
 
-fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
+fn of_container(container: &ContainerStatusPart) -> Option<Problem> {
     let state = container.state.as_ref()?;
     let name = &container.name;
     let last = container.last_state.as_ref();
@@ -70,21 +63,21 @@ fn of_container(container: &ContainerStatusPart) -> Option<Trouble> {
         "" => waiting.reason.clone(),
         message => format!("{}: {message}", waiting.reason),
     };
-    match waiting.reason.as_str() {
-        reason if reason.is_empty() || STARTING.contains(&reason) => None,
-        "CrashLoopBackOff" => Some(crash(name, last.map_or(0, |ended| ended.exit_code))),
+    match WaitsFor::from_reason(&waiting.reason) {
+        WaitsFor::Restart => Some(crash(name, last.map_or(0, |ended| ended.exit_code))),
         // The kubelet says by turns that it failed and that it waits. The second names the image and no cause.
-        reason if NO_IMAGE.contains(&reason) => Some(Trouble {
-            reason: Reason::BrokerImage,
-            message: format!(
+        WaitsFor::Image => Some(Problem::new(
+            Reason::BrokerImage,
+            format!(
                 "the image of container {name} cannot be pulled ({}); correct `image`, its pull secret or the registry",
                 one_line(image_words(container, &waiting.reason))
             ),
-        }),
-        _ => Some(Trouble {
-            reason: Reason::BrokerNotStarted,
-            message: format!("container {name} cannot start: {}", one_line(&says)),
-        }),
+        )),
+        WaitsFor::Other if !waiting.reason.is_empty() => Some(Problem::new(
+            Reason::BrokerNotStarted,
+            format!("container {name} cannot start: {}", one_line(&says)),
+        )),
+        WaitsFor::Start | WaitsFor::Other => None,
     }
 }
 
@@ -96,13 +89,11 @@ fn image_words<'a>(container: &'a ContainerStatusPart, reason: &'a str) -> &'a s
     }
 }
 
-fn crash(container: &str, exit_code: i32) -> Trouble {
-    Trouble {
-        reason: Reason::BrokerCrashes,
-        message: format!(
-            "container {container} ends again and again, last with exit code {exit_code}; read `kubectl logs --previous`"
-        ),
-    }
+fn crash(container: &str, exit_code: i32) -> Problem {
+    let message = format!(
+        "container {container} ends again and again, last with exit code {exit_code}; read `kubectl logs --previous`"
+    );
+    Problem::new(Reason::BrokerCrashes, message)
 }
 
 /// Messages of Go programs have several lines.
@@ -140,9 +131,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn trouble_of(status: Value) -> Option<(Reason, String)> {
-        let status: PodStatusPart = serde_json::from_value(status).unwrap();
-        trouble(&status).map(|trouble| (trouble.reason, trouble.message))
+    fn trouble_of(status: Value) -> Option<Problem> {
+        trouble(&serde_json::from_value(status).unwrap())
     }
 
     fn waiting(reason: &str, message: &str) -> Value {
@@ -173,7 +163,7 @@ mod tests {
             "Back-off pulling image \"x.io/a:1\"",
         ));
         assert_eq!(failed, waits);
-        let (reason, message) = failed.unwrap();
+        let Problem { reason, message } = failed.unwrap();
         assert_eq!(reason, Reason::BrokerImage);
         assert!(message.contains("x.io/a:1"), "{message}");
     }
@@ -187,7 +177,7 @@ mod tests {
                 "reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
         }]}));
         assert_eq!(just, waits);
-        assert!(just.unwrap().1.contains("exit code 3"));
+        assert!(just.unwrap().message.contains("exit code 3"));
         let well = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]});
         assert_eq!(trouble_of(well), None);
     }

@@ -1,8 +1,12 @@
 //! The cluster, or a part of it, as plans read it: each object is reduced to what they need.
-use super::pod_state::{self, Trouble, Unscheduled};
+use super::pod_state::{self, Unscheduled};
 use crate::{
     api::{
-        broker, configuration::Configuration, instance::Instance, names, node_devices::NodeDevices,
+        broker,
+        configuration::{Configuration, Problem},
+        instance::Instance,
+        names,
+        node_devices::NodeDevices,
     },
     cluster::{
         changes::version_of,
@@ -122,9 +126,9 @@ pub(crate) struct BrokerPod {
     /// Set while the scheduler finds no node for it.
     pub(crate) unscheduled: Option<Unscheduled>,
     /// The first reason why a container does not run.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Problem>,
     /// The time at which a container was restarted after a crash, and the crash.
-    pub(crate) restarted: Option<(Timestamp, Trouble)>,
+    pub(crate) restarted: Option<(Timestamp, Problem)>,
 }
 
 impl BrokerPod {

@@ -27,10 +27,9 @@ pub(crate) struct Report {
 /// A problem of one broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    pub(crate) reason: Reason,
     /// The Pod, the Job or the Instance; empty for a problem of the whole Configuration.
     pub(crate) of: String,
-    pub(crate) message: String,
+    pub(crate) problem: Problem,
 }
 
 /// The reasons from the worst to the mildest: first what the user must correct.
@@ -49,7 +48,9 @@ const ORDER: [Reason; 9] = [
 impl Report {
     pub(crate) fn add(&mut self, found: Found) {
         let rank = |found: &Found| {
-            let place = ORDER.iter().position(|reason| *reason == found.reason);
+            let place = ORDER
+                .iter()
+                .position(|reason| found.problem.reason == *reason);
             (place.unwrap_or(ORDER.len()), found.of.clone())
         };
         if self
@@ -95,13 +96,12 @@ impl Report {
     /// Returns the problem of the broker spec itself, if it is refused.
     pub(crate) fn refusal(&self) -> Option<Problem> {
         let first = self.first.as_ref()?;
-        self.is_refused()
-            .then(|| Problem::new(first.reason, first.message.clone()))
+        self.is_refused().then(|| first.problem.clone())
     }
 
     fn is_refused(&self) -> bool {
         let first = self.first.as_ref();
-        first.is_some_and(|first| first.reason == Reason::BrokerSpecInvalid)
+        first.is_some_and(|first| first.problem.reason == Reason::BrokerSpecInvalid)
     }
 
     /// Returns the reason and the message of the condition `BrokersReady`.
@@ -121,16 +121,12 @@ impl Report {
                 ),
             ),
             _ if self.is_ready() => Problem::new(Reason::BrokersRun, count),
-            Some(Found {
-                reason,
-                of,
-                message,
-            }) if of.is_empty() => Problem::new(*reason, format!("{count}: {message}")),
-            Some(Found {
-                reason,
-                of,
-                message,
-            }) => Problem::new(*reason, format!("{count}; {of}: {message}")),
+            Some(Found { of, problem }) if of.is_empty() => {
+                problem.with_message(format!("{count}: {}", problem.message))
+            }
+            Some(Found { of, problem }) => {
+                problem.with_message(format!("{count}; {of}: {}", problem.message))
+            }
             None => Problem::new(Reason::BrokersStarting, count),
         }
     }
@@ -142,9 +138,8 @@ mod tests {
 
     fn found(reason: Reason, of: &str) -> Found {
         Found {
-            reason,
             of: of.to_owned(),
-            message: "why".to_owned(),
+            problem: Problem::new(reason, "why"),
         }
     }
 

@@ -187,7 +187,7 @@ pub(crate) fn asked(pod: &PodPart) -> BTreeMap<ResourceName, u64> {
 fn asking(container: &ContainerPart) -> Asking<'_> {
     Asking {
         limits: Some(&container.resources.limits),
-        is_sidecar: container.restart_policy.as_deref() == Some("Always"),
+        restart_policy: container.restart_policy.as_deref(),
     }
 }
 

@@ -8,8 +8,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
     pub limits: Option<&'a BTreeMap<String, Quantity>>,
-    /// True of an init container that is always restarted.
-    pub is_sidecar: bool,
+    pub restart_policy: Option<&'a str>,
+}
+
+impl Asking<'_> {
+    /// Returns whether an init container is always restarted.
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy == Some("Always")
+    }
 }
 
 /// Returns the extended resources that a Pod asks for. Sidecars, which are init containers that are always restarted, run
@@ -28,7 +34,7 @@ pub fn extended<'a>(
     for container in init_containers {
         for (resource, n) in of_container(container) {
             let beside = sidecars.entry(resource.clone()).or_default();
-            if container.is_sidecar {
+            if container.is_sidecar() {
                 *beside += n;
                 *together.entry(resource).or_default() += n;
             } else {

@@ -28,7 +28,7 @@ pub(crate) fn asks_for_devices(pod: &Pod) -> bool {
 fn asking(container: &Container) -> Asking<'_> {
     Asking {
         limits: container.resources.as_ref().and_then(|r| r.limits.as_ref()),
-        is_sidecar: container.restart_policy.as_deref() == Some("Always"),
+        restart_policy: container.restart_policy.as_deref(),
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
 use crate::{
     api::{
         broker::{self, SpecError},
+        configuration::Problem,
         instance::InstanceStatus,
         reason::Reason,
     },
@@ -84,10 +85,9 @@ impl<'a> Planner<'a> {
 
     /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
     fn report_job(&mut self, target: Target<'a>, key: &ObjectKey, state: &JobState<'a>) {
-        let found = |reason, message: &str| Found {
-            reason,
+        let found = |problem| Found {
             of: key.name.clone(),
-            message: message.to_owned(),
+            problem,
         };
         let job = match state {
             JobState::There(job) => Some(*job),
@@ -95,16 +95,14 @@ impl<'a> Planner<'a> {
         };
         let problem = job.and_then(|job| {
             if let Some(failure) = &job.failure {
-                return Some(found(Reason::BrokerFailed, failure));
+                return Some(Problem::new(Reason::BrokerFailed, failure));
             }
             let pods = self.pods.get(&(&*key.namespace, &*job.meta.uid));
             // A Pod that failed is kept, and the Job has tried again since.
             let pods = pods.into_iter().flat_map(BTreeMap::values);
             let live = pods.filter(|pod| !pod.has_ended() && !pod.meta.is_deleting);
             let live: Vec<_> = live.copied().collect();
-            let mut troubles = live.into_iter().filter_map(|pod| self.trouble(target, pod));
-            let (reason, message) = troubles.next()?;
-            Some(found(reason, &message))
+            live.into_iter().find_map(|pod| self.trouble(target, pod))
         });
         let refusal = self.input.memory.refusal(
             key,
@@ -115,13 +113,13 @@ impl<'a> Planner<'a> {
                 .unwrap_or_default()
                 .to_string(),
         );
-        let refusal = refusal.map(|message| found(Reason::BrokerRefused, message));
-        let starting = || found(Reason::BrokersStarting, "it is being created");
+        let refusal = refusal.map(|message| Problem::new(Reason::BrokerRefused, message));
+        let starting = || Problem::new(Reason::BrokersStarting, "it is being created");
         let runs = !matches!(state, JobState::Missing) && problem.is_none();
         let report = Report {
             wanted: 1,
             running: usize::from(runs),
-            first: (!runs).then(|| problem.or(refusal).unwrap_or_else(starting)),
+            first: (!runs).then(|| found(problem.or(refusal).unwrap_or_else(starting))),
             ..Report::default()
         };
         self.report(target, report);

@@ -4,7 +4,7 @@ use super::{
     Place, Planner, Serving, Target, WantedPods,
 };
 use crate::{
-    api::reason::Reason,
+    api::{configuration::Problem, reason::Reason},
     controller::{pod_state::one_line, world::BrokerPod},
     model::{names::ObjectKey, slot::used_slots},
 };
@@ -48,14 +48,13 @@ impl<'a> Planner<'a> {
         };
         let mut waiting = vec![];
         for Serving { key, pod } in serving {
-            let found = |(reason, message)| Found {
-                reason,
+            let found = |problem| Found {
                 of: key.name.clone(),
-                message,
+                problem,
             };
             match self.trouble(target, pod).or_else(|| starting(pod)) {
                 None => report.running += 1,
-                Some(why) if why.0 == Reason::BrokerUnschedulable => waiting.push(found(why)),
+                Some(why) if why.reason == Reason::BrokerUnschedulable => waiting.push(found(why)),
                 Some(why) => report.add(found(why)),
             }
         }
@@ -70,23 +69,19 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns why a Pod does not run. What is usual while it starts is none for some seconds.
-    pub(super) fn trouble(
-        &mut self,
-        target: Target<'a>,
-        pod: &BrokerPod,
-    ) -> Option<(Reason, String)> {
+    pub(super) fn trouble(&mut self, target: Target<'a>, pod: &BrokerPod) -> Option<Problem> {
         if let Some((since, crash)) = &pod.restarted {
             let over = *since + RUNS_AGAIN;
             if over > self.input.now {
                 self.wake_at(over);
-                return Some((crash.reason, crash.message.clone()));
+                return Some(crash.clone());
             }
         }
         if pod.is_available {
             return None;
         }
-        if let Some(trouble) = &pod.trouble {
-            return Some((trouble.reason, trouble.message.clone()));
+        if pod.trouble.is_some() {
+            return pod.trouble.clone();
         }
         let refusal = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
         let patience = if has_free_slot(target) {
@@ -103,7 +98,7 @@ impl<'a> Planner<'a> {
         let message = format!(
             "it waits, because the scheduler puts it on none of the nodes that see the device: {says}"
         );
-        Some((Reason::BrokerUnschedulable, message))
+        Some(Problem::new(Reason::BrokerUnschedulable, message))
     }
 
     /// Returns why a broker that is wanted has no Pod.
@@ -111,10 +106,10 @@ impl<'a> Planner<'a> {
         let WantedPods { target, digest, .. } = wanted;
         let memory = self.input.memory;
         let refusal = |key: &ObjectKey| {
+            let message = one_line(memory.refusal(key, digest)?);
             Some(Found {
-                reason: Reason::BrokerRefused,
                 of: key.name.clone(),
-                message: one_line(memory.refusal(key, digest)?),
+                problem: Problem::new(Reason::BrokerRefused, message),
             })
         };
         if let Some(refusal) = gaps.absent.iter().find_map(refusal) {
@@ -133,16 +128,14 @@ impl<'a> Planner<'a> {
             (Reason::BrokersStarting, "a broker is being created")
         };
         Found {
-            reason,
             of: target.subject.key.name.to_string(),
-            message: message.to_owned(),
+            problem: Problem::new(reason, message),
         }
     }
 }
 
-fn starting(pod: &BrokerPod) -> Option<(Reason, String)> {
-    let starting = || (Reason::BrokersStarting, "it starts".to_owned());
-    (!pod.is_available).then(starting)
+fn starting(pod: &BrokerPod) -> Option<Problem> {
+    (!pod.is_available).then(|| Problem::new(Reason::BrokersStarting, "it starts"))
 }
 
 fn has_free_slot(target: Target<'_>) -> bool {

@@ -3,7 +3,7 @@ use super::{super::report::Found, Planner, Target};
 use crate::{
     api::{
         broker::{self, SpecError},
-        configuration::Configuration,
+        configuration::{Configuration, Problem},
         names,
         reason::Reason,
     },
@@ -73,9 +73,8 @@ impl<'a> Planner<'a> {
             let report = self.plan.reports.entry(key).or_default();
             report.generation = generation;
             report.add(Found {
-                reason: Reason::BrokerSpecInvalid,
                 of: String::new(),
-                message,
+                problem: Problem::new(Reason::BrokerSpecInvalid, message),
             });
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of which nodes a broker may run on, and of a broker that its nodes do not take.
 use super::*;
-use crate::api::{names, node_devices::NodeDevices, reason::Reason};
+use crate::api::{configuration::Problem, names, node_devices::NodeDevices, reason::Reason};
 
 impl Cluster {
     pub(super) fn close(&mut self, node: &str) {
@@ -311,10 +311,7 @@ fn the_report_says_the_first_reason_why_a_broker_does_not_run() {
     cluster.open("a");
     cluster.settle();
     assert_eq!(cluster.report().0, "1/1");
-    let crash = crate::controller::pod_state::Trouble {
-        reason: Reason::BrokerCrashes,
-        message: "exit code 3".to_owned(),
-    };
+    let crash = Problem::new(Reason::BrokerCrashes, "exit code 3");
     let since = cluster.now;
     cluster.pod("cam-1-pod", |pod| pod.restarted = Some((since, crash)));
     assert_eq!(cluster.report().1, "BrokerCrashes");

@@ -1,6 +1,9 @@
 //! Tests of what the status says of brokers and Services.
 use super::*;
-use crate::{api::instance::Instance, controller::brokers::report::Found};
+use crate::{
+    api::{configuration::Problem, instance::Instance},
+    controller::brokers::report::Found,
+};
 
 fn with_broker() -> World {
     let spec = json!({ "spec": { "brokerSpec": { "brokerPodSpec": { "containers": [] } } } });
@@ -15,9 +18,8 @@ fn with_broker() -> World {
 
 fn report(running: usize, wanted: usize, reason: Option<Reason>) -> Reports {
     let first = reason.map(|reason| Found {
-        reason,
         of: "cam-1-pod".to_owned(),
-        message: "why".to_owned(),
+        problem: Problem::new(reason, "why"),
     });
     let report = Report {
         generation: Some(1),
@@ -211,9 +213,8 @@ fn an_instance_says_that_the_spec_is_refused_unless_its_brokers_run() {
         let mut reports =
             report_of_instance(running, 1, (running == 0).then_some(Reason::BrokerRefused));
         reports.get_mut(&key("cam")).unwrap().add(Found {
-            reason: Reason::BrokerSpecInvalid,
             of: String::new(),
-            message: "spec.comand: unknown field".to_owned(),
+            problem: Problem::new(Reason::BrokerSpecInvalid, "spec.comand: unknown field"),
         });
         reports
     };

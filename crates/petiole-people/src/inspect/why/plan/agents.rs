@@ -5,7 +5,7 @@ use crate::inspect::{
     pods::{containers, inspection, is_ready, phase},
     snapshot::Snapshot,
 };
-use petiole_model::model::waiting::NO_IMAGE;
+use petiole_model::model::waiting::WaitsFor;
 
 /// The command whose output has the node selector of the agents, and the Events of Pods that could not be created.
 pub(super) const DAEMON_SETS: &str =
@@ -36,7 +36,7 @@ pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> 
         Some(waiting.reason.clone().unwrap_or_default())
     });
     let state = waiting.unwrap_or_else(|| phase(pod).to_owned());
-    let why = if NO_IMAGE.contains(&state.as_str()) {
+    let why = if WaitsFor::from_reason(&state) == WaitsFor::Image {
         "check the image of the chart (image.repository, image.tag), and whether the node may pull it."
     } else if phase(pod) == "Pending" {
         "its Events say what it waits for."

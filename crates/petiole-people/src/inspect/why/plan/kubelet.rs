@@ -10,10 +10,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, Event, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use petiole_model::model::{
-    names::ObjectKey,
-    waiting::{NO_IMAGE, STARTING},
-};
+use petiole_model::model::{names::ObjectKey, waiting::WaitsFor};
 use std::ops::RangeInclusive;
 
 /// The kubelet's reason for a Pod that a device plugin refused.
@@ -151,42 +148,47 @@ pub(super) fn waiting(key: &ObjectKey, container: &ContainerStatus) -> Option<Fi
     };
     let ObjectKey { namespace, name } = key;
     let container_name = &container.name;
-    if NO_IMAGE.contains(&reason) {
-        let text = format!(
-            "Container {container_name} has no image ({reason}): {message} Check that the name of the image is right and that the node may pull it. The device is not the reason."
-        );
-        let next = format!("kubectl -n {namespace} describe pod {name}");
-        return Some(Finding::new(Cause::Image, text).then(next));
-    }
-    if reason == "CrashLoopBackOff" {
-        let last = container
-            .last_state
-            .as_ref()
-            .and_then(|s| s.terminated.as_ref());
-        let exit = last.and_then(|last| exit(last.exit_code));
-        let exit = exit.unwrap_or_else(|| "it ended".to_owned());
-        return Some(crash(key, container, &exit));
-    }
     let is_refused = reason == START_REFUSED || whole.contains(NOT_STARTED);
-    if is_refused && whole.contains(STOPPED) {
-        let text = format!(
-            "Container {container_name} waits for the agent of its node, which was being replaced: the kubelet tries again within half a minute."
-        );
-        let next = format!("kubectl -n {namespace} get pod {name} -w");
-        return Some(Finding::new(Cause::AgentReplaced, text).then(next));
-    }
-    if is_refused {
-        let text = format!("Container {container_name} is not started again: {message}");
-        let next = format!("kubectl -n {namespace} delete pod {name}");
-        return Some(Finding::new(Cause::StartRefused, text).then(next));
-    }
-    let text = if STARTING.contains(&reason) {
-        format!(
-            "Container {container_name} is being created. If that takes long, its Events say why; the device is not the reason."
-        )
-    } else {
-        format!("Container {container_name} waits ({reason}): {message}")
+    let (cause, text, next) = match WaitsFor::from_reason(reason) {
+        WaitsFor::Image => (
+            Cause::Image,
+            format!(
+                "Container {container_name} has no image ({reason}): {message} Check that the name of the image is right and that the node may pull it. The device is not the reason."
+            ),
+            format!("describe pod {name}"),
+        ),
+        WaitsFor::Restart => {
+            let last = container.last_state.as_ref();
+            let last = last.and_then(|state| state.terminated.as_ref());
+            let exit = last.and_then(|last| exit(last.exit_code));
+            let exit = exit.unwrap_or_else(|| "it ended".to_owned());
+            return Some(crash(key, container, &exit));
+        }
+        WaitsFor::Start | WaitsFor::Other if is_refused && whole.contains(STOPPED) => (
+            Cause::AgentReplaced,
+            format!(
+                "Container {container_name} waits for the agent of its node, which was being replaced: the kubelet tries again within half a minute."
+            ),
+            format!("get pod {name} -w"),
+        ),
+        WaitsFor::Start | WaitsFor::Other if is_refused => (
+            Cause::StartRefused,
+            format!("Container {container_name} is not started again: {message}"),
+            format!("delete pod {name}"),
+        ),
+        WaitsFor::Start => (
+            Cause::OtherReason,
+            format!(
+                "Container {container_name} is being created. If that takes long, its Events say why; the device is not the reason."
+            ),
+            format!("describe pod {name}"),
+        ),
+        WaitsFor::Other => (
+            Cause::OtherReason,
+            format!("Container {container_name} waits ({reason}): {message}"),
+            format!("describe pod {name}"),
+        ),
     };
-    let next = format!("kubectl -n {namespace} describe pod {name}");
-    Some(Finding::new(Cause::OtherReason, text.trim_end()).then(next))
+    let next = format!("kubectl -n {namespace} {next}");
+    Some(Finding::new(cause, text.trim_end()).then(next))
 }
