@@ -7,11 +7,11 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 510),
+    ("crates/petiole-base", 560),
     ("crates/petiole-cluster", 1_900),
     ("crates/petiole-dra", 1_800),
     ("crates/petiole-kubelet", 4_900),
-    ("crates/petiole-kubelet-api", 950),
+    ("crates/petiole-kubelet-api", 980),
     ("crates/petiole-mdns", 4_400),
     ("crates/petiole-model", 5_600),
     ("crates/petiole-mqtt", 1_400),
@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/controller", 10_100),
     ("src/convert", 560),
     ("src/demo", 1_200),
-    ("src/discovery", 11_760),
+    ("src/discovery", 11_700),
     ("src/merge", 1_600),
     ("src/proto", 100),
     ("src/store", 2_550),

@@ -1,5 +1,5 @@
-//! Computes the wait before the next attempt at an operation that fails.
-use std::time::Duration;
+//! Computes the wait before the next attempt at an operation that fails, and which failures are news.
+use std::{fmt::Display, time::Duration};
 
 /// A back-off that doubles from `first` to `cap`. Each wait is shortened at random by up to a quarter, so that many
 /// processes do not retry at the same moment.
@@ -32,6 +32,44 @@ impl Backoff {
     }
 }
 
+/// Attempts at an operation that begins again whenever it ends.
+#[derive(Debug)]
+pub struct Attempts {
+    backoff: Backoff,
+    reported: Option<String>,
+}
+
+impl Attempts {
+    pub fn new(first: Duration, cap: Duration) -> Self {
+        Self {
+            backoff: Backoff::new(first, cap),
+            reported: None,
+        }
+    }
+
+    /// Takes the end of an attempt. Returns the wait before the next one: none after a success. `report` gets a failure, unless the
+    /// attempt before failed in the same way.
+    pub fn ended<E: Display>(
+        &mut self,
+        outcome: Result<(), E>,
+        report: impl FnOnce(&str),
+    ) -> Duration {
+        let failure = outcome.err().map(|e| e.to_string());
+        if let Some(why) = failure.as_ref().filter(|_| failure != self.reported) {
+            report(why);
+        }
+        let wait = match failure {
+            Some(_) => self.backoff.next_wait(),
+            None => {
+                self.backoff.reset();
+                Duration::ZERO
+            }
+        };
+        self.reported = failure;
+        wait
+    }
+}
+
 /// Returns the wait after `last`: `first` if there was none, else the double, up to `cap`. It is the rule of [`Backoff`]
 /// without its random part.
 pub fn doubled(last: Option<Duration>, first: Duration, cap: Duration) -> Duration {
@@ -55,5 +93,19 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next_wait() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn one_failure_is_reported_once_until_there_is_a_success_or_another_failure() {
+        let (first, cap) = (Duration::from_secs(1), Duration::from_secs(5));
+        let mut attempts = Attempts::new(first, cap);
+        let mut reported = vec![];
+        let mut waits = vec![];
+        for outcome in [Err("a"), Err("a"), Err("b"), Ok(()), Err("b")] {
+            waits.push(attempts.ended(outcome, |why| reported.push(why.to_owned())));
+        }
+        assert_eq!(reported, ["a", "b", "b"]);
+        assert!(waits[2] > first * 2, "{waits:?}");
+        assert!(waits[3].is_zero() && waits[4] <= first, "{waits:?}");
     }
 }

@@ -19,17 +19,15 @@ use kube::Client;
 use petiole_base::files;
 use petiole_kubelet_api::{
     plugin_registration::registration_server::RegistrationServer,
-    uds::{self, Connection},
+    uds::{self, Connection, OwnSocket},
 };
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tracing::warn;
 
 /// Says where a driver is, and what it is called.
 #[derive(Debug, Clone)]
@@ -102,8 +100,8 @@ impl<D: Driver> Plugin<D> {
         } = self.settings;
         let sockets = Sockets::new(&kubelet_root, &driver, pod_uid.as_deref());
         // The kubelet calls the service as soon as it sees the other socket.
-        let (_service, service) = Socket::bind(&sockets.service)?;
-        let (_registration, registration) = Socket::bind(&sockets.registration)?;
+        let (_service, service) = bind(&sockets.service)?;
+        let (_registration, registration) = bind(&sockets.registration)?;
         let has_health = self.health.is_some();
         let health = self.health.map(|last| {
             DraResourceHealthServer::new(Reports {
@@ -133,34 +131,16 @@ impl<D: Driver> Plugin<D> {
     }
 }
 
-/// A socket's file, which is removed at the end unless another process has replaced it.
-struct Socket {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl Socket {
-    fn bind(
-        path: &Path,
-    ) -> io::Result<(
-        Self,
-        impl Stream<Item = io::Result<Connection>> + Send + use<>,
-    )> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
-        }
-        let incoming = uds::bind(path)?;
-        let inode = fs::metadata(path).map_err(|e| files::at(path, &e))?.ino();
-        let path = path.to_owned();
-        Ok((Self { path, inode }, incoming))
+/// Listens at a path, whose folder is made if it is not there.
+fn bind(
+    path: &Path,
+) -> io::Result<(
+    OwnSocket,
+    impl Stream<Item = io::Result<Connection>> + Send + use<>,
+)> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|e| files::at(folder, &e))?;
     }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let is_ours = fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
-        if is_ours && let Err(error) = files::remove(&self.path) {
-            warn!(%error, "cannot remove a socket");
-        }
-    }
+    let incoming = uds::bind(path)?;
+    Ok((OwnSocket::new(path), incoming))
 }

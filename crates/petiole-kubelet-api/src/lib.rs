@@ -3,7 +3,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`device_plugin`], [`pod_resources`], [`plugin_registration`], [`csi`] | messages, clients and servers, generated from `proto/` |
-//! | [`uds`] | Unix sockets for gRPC: [`uds::bind`] for a server that Go clients reach, and [`uds::dial`] |
+//! | [`uds`] | Unix sockets for gRPC: [`uds::bind`] for a server that Go clients reach, [`uds::OwnSocket`] for its file, and [`uds::dial`] |
 //! | [`checkpoint`] | the file in which a kubelet records the devices of each container |
 //! | [`codec`] | the codec of the generated code |
 //!

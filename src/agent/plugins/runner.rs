@@ -20,11 +20,10 @@ use anyhow::{Context as _, anyhow};
 use futures::{Stream, StreamExt as _, future::BoxFuture};
 use petiole_kubelet_api::{
     device_plugin::{RegisterRequest, VERSION},
-    uds,
+    uds::{self, OwnSocket},
 };
 use std::{
     io,
-    path::PathBuf,
     pin::{Pin, pin},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -234,7 +233,7 @@ impl Plugin {
         Ok(Socket {
             name,
             incoming,
-            _file: SocketFile(path),
+            _file: OwnSocket::new(&path),
         })
     }
 
@@ -325,17 +324,7 @@ fn wait_after(lasted: Duration, backoff: &mut Backoff) -> Duration {
 struct Socket<I> {
     name: String,
     incoming: I,
-    _file: SocketFile,
-}
-
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if let Err(e) = files::remove(&self.0) {
-            warn!("the plugin's socket stays: {e}");
-        }
-    }
+    _file: OwnSocket,
 }
 
 #[cfg(test)]

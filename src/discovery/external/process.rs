@@ -2,9 +2,8 @@
 //! register: the agent knows the place of the socket, and takes the name of a built-in handler from no other place.
 use super::{isolated::socket_in, message};
 use crate::{
-    backoff::Backoff,
+    backoff::Attempts,
     discovery::{DiscoveryError, DiscoveryHandler, Task},
-    files,
     model::{
         device::{DeviceId, DeviceSet},
         typed_names::ConfigurationKey,
@@ -15,10 +14,10 @@ use crate::{
     },
 };
 use futures::{Stream, future::BoxFuture, stream::unfold};
-use petiole_kubelet_api::uds;
+use petiole_kubelet_api::uds::{self, OwnSocket};
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
@@ -51,63 +50,25 @@ pub async fn run(
     let name = handler.name();
     let socket = socket_in(&folder, name);
     let handler: Arc<dyn DiscoveryHandler> = handler.into();
-    let serve = keep_serving(&handler, &socket);
+    let serve = async {
+        let mut attempts = Attempts::new(FIRST_RETRY, LAST_RETRY);
+        loop {
+            let ended = serve(&handler, &socket).await;
+            let wait = attempts.ended(ended, |why| {
+                warn!("no agent can reach this handler: {why}; this is tried again");
+            });
+            sleep(wait).await;
+        }
+    };
     shutdown.run_until_cancelled(serve).await;
     Ok(())
-}
-
-async fn keep_serving(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) {
-    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let mut reported = None;
-    loop {
-        match serve(handler, socket).await {
-            Ok(()) => {
-                backoff.reset();
-                reported = None;
-            }
-            Err(e) => {
-                let why = format!("no agent can reach this handler: {e}");
-                if reported.as_ref() != Some(&why) {
-                    warn!("{why}; this is tried again");
-                }
-                reported = Some(why);
-                sleep(backoff.next_wait()).await;
-            }
-        }
-    }
-}
-
-/// The socket of this process. It is removed with this value, unless another process has its own there.
-struct OwnSocket<'a> {
-    path: &'a Path,
-    identity: Option<Identity>,
-}
-
-impl OwnSocket<'_> {
-    fn is_there(&self) -> bool {
-        self.identity.is_some() && identity(self.path) == self.identity
-    }
-}
-
-impl Drop for OwnSocket<'_> {
-    fn drop(&mut self) {
-        if self.is_there()
-            && let Err(e) = files::remove(self.path)
-        {
-            warn!("the socket of this handler stays: {e}");
-        }
-    }
 }
 
 /// Serves until the socket is not there any more, or is another one.
 async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result<()> {
     let incoming = uds::bind(socket)?;
-    let opened = fs::set_permissions(socket, fs::Permissions::from_mode(SOCKET_MODE));
-    let own = OwnSocket {
-        path: socket,
-        identity: identity(socket),
-    };
-    opened?;
+    let own = OwnSocket::new(socket);
+    fs::set_permissions(socket, fs::Permissions::from_mode(SOCKET_MODE))?;
     info!(handler = handler.name(), socket = %socket.display(), "serving");
     let service = Service {
         handler: handler.clone(),
@@ -116,23 +77,10 @@ async fn serve(handler: &Arc<dyn DiscoveryHandler>, socket: &Path) -> io::Result
     let server = tonic::transport::Server::builder()
         .add_service(DiscoveryHandlerServer::new(service))
         .serve_with_incoming(incoming);
-    let lost = async {
-        while own.is_there() {
-            sleep(CHECK).await;
-        }
-    };
     tokio::select! {
         ended = server => ended.map_err(io::Error::other),
-        () = lost => Ok(()),
+        () = own.lost(CHECK) => Ok(()),
     }
-}
-
-/// Distinguishes a socket from another one at the same path: numbers of files are used again.
-type Identity = (u64, i64, i64);
-
-fn identity(socket: &Path) -> Option<Identity> {
-    let metadata = fs::metadata(socket).ok()?;
-    Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
 struct Service {
@@ -210,6 +158,7 @@ async fn next(running: Option<Running>) -> Next {
 mod tests {
     use super::*;
     use crate::discovery::handlers::{Allowed, builtin_with};
+    use std::os::unix::fs::MetadataExt as _;
     use tokio::time::timeout;
 
     /// Serves a handler until `replace`, which gets its socket, has ended.
@@ -251,9 +200,10 @@ mod tests {
     async fn a_handler_whose_socket_was_replaced_serves_again() {
         serve_while(async |socket: &Path| {
             let _other = put_another(socket);
-            let others = identity(socket);
+            let number = || fs::metadata(socket).map_or(0, |metadata| metadata.ino());
+            let others = number();
             let is_back = async {
-                while identity(socket) == others || !socket.exists() {
+                while [0, others].contains(&number()) {
                     sleep(Duration::from_millis(100)).await;
                 }
             };

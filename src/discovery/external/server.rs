@@ -4,7 +4,7 @@ use super::{
     registrations::{Forgotten, Refused, Registration, Registrations, Rules},
 };
 use crate::{
-    backoff::Backoff,
+    backoff::Attempts,
     files,
     proto::discovery::{
         Empty, RegisterDiscoveryHandlerRequest,
@@ -12,10 +12,10 @@ use crate::{
     },
 };
 use nix::unistd::geteuid;
-use petiole_kubelet_api::uds;
+use petiole_kubelet_api::uds::{self, OwnSocket};
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -58,26 +58,14 @@ pub(super) struct Server {
 impl Server {
     /// Runs until `shutdown`. A folder that cannot be used is said, and tried again: everything else of the agent goes on.
     pub(super) async fn run(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         let mut file = KeptFile::new(self.file.clone());
-        let mut reported = None;
+        let mut attempts = Attempts::new(FIRST_RETRY, LAST_RETRY);
         while !shutdown.is_cancelled() {
-            match self.serve(&mut file, &shutdown).await {
-                Ok(()) => {
-                    backoff.reset();
-                    reported = None;
-                }
-                Err(e) => {
-                    let why = format!("no discovery handler can register: {e}");
-                    if reported.as_ref() != Some(&why) {
-                        warn!("{why}");
-                    }
-                    reported = Some(why);
-                    shutdown
-                        .run_until_cancelled(sleep(backoff.next_wait()))
-                        .await;
-                }
-            }
+            let ended = self.serve(&mut file, &shutdown).await;
+            let wait = attempts.ended(ended, |why| {
+                warn!("no discovery handler can register: {why}");
+            });
+            shutdown.run_until_cancelled(sleep(wait)).await;
         }
         Ok(())
     }
@@ -88,7 +76,8 @@ impl Server {
         check_folder(&self.folder)?;
         let _lock = self.lock()?;
         let incoming = uds::bind(&socket)?;
-        let bound = inode(&socket);
+        // At the shutdown the agent that replaces this one may have its own there already.
+        let own = OwnSocket::new(&socket);
         info!(socket = %socket.display(), "discovery handlers can register");
         let (requests, mut requested) = mpsc::channel(WAITING_MAX);
         let service = Service {
@@ -112,17 +101,11 @@ impl Server {
                 }
             }
         };
-        let lost = async {
-            while inode(&socket) == bound {
-                sleep(CHECK).await;
-            }
-        };
         tokio::select! {
-            // The agent that replaces this one may have its own there already.
-            () = shutdown.cancelled() => if inode(&socket) == bound { files::remove(&socket) } else { Ok(()) },
+            () = shutdown.cancelled() => Ok(()),
             ended = server => ended.map_err(io::Error::other),
             () = keep => Ok(()),
-            () = lost => Ok(()),
+            () = own.lost(CHECK) => Ok(()),
         }
     }
 
@@ -202,10 +185,6 @@ fn check_folder(folder: &Path) -> io::Result<()> {
             folder.display()
         ),
     ))
-}
-
-fn inode(socket: &Path) -> Option<u64> {
-    Some(fs::metadata(socket).ok()?.ino())
 }
 
 struct Service {

@@ -4,7 +4,10 @@ mod frames;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod header_block;
+mod own_socket;
 mod rewriter;
+
+pub use own_socket::OwnSocket;
 
 use authority::LegalAuthority;
 use futures::{Stream, StreamExt as _};
