@@ -1,7 +1,8 @@
 //! Services of Instances and Configurations: those of brokers follow the specs in the Configuration while brokers run, and those of
 //! devices (`deviceService`) have the addresses of the devices in EndpointSlices.
+pub(crate) mod action;
 mod devices;
-pub(crate) mod plan;
+mod plan;
 
 use super::{
     news::News,
@@ -19,13 +20,14 @@ use crate::{
     },
     model::{names::ObjectKey, networks::DeviceNetworks},
 };
+use action::{Action, Apply, Kind, Owner};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::{NamespaceResourceScope, Status},
 };
-use plan::{Action, Apply, Idle, Kind, Owner, plan};
+use plan::{Idle, plan};
 use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},

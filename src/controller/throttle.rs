@@ -133,8 +133,8 @@ fn step(request: &Request) -> Step {
         Request::Service(action) => {
             let (object, what) = services::step(action);
             let kind = match action.kind() {
-                services::plan::Kind::EndpointSlice => Kind::EndpointSlice,
-                services::plan::Kind::Service | services::plan::Kind::DeviceService => {
+                services::action::Kind::EndpointSlice => Kind::EndpointSlice,
+                services::action::Kind::Service | services::action::Kind::DeviceService => {
                     Kind::Service
                 }
             };

@@ -5,7 +5,7 @@ use super::{
     lists::plan::Action as ListAction,
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
     outcome::{Tried, Written},
-    services::plan::Action as ServiceAction,
+    services::action::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
 use crate::model::typed_names::NodeName;

@@ -3,7 +3,7 @@
 //!
 //! Who writes EndpointSlices sends what Pods say to a name wherever it likes. So they have only addresses that the administrator
 //! allows, and belong to Services that are ours.
-use super::plan::{Action, Apply, Kind, Owner};
+use super::action::{Action, Apply, Kind, Owner, Service};
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
     controller::{
@@ -175,8 +175,10 @@ impl Planning<'_> {
                     rendered.is_some_and(|r| r == FORMAT) && has(&service.meta, &wanted.labels())
                 });
                 if !holds {
-                    let apply = wanted.apply(Kind::DeviceService, wanted.manifest());
-                    self.apply(apply, existing.map(|service| &service.meta));
+                    let apply = wanted
+                        .service()
+                        .apply(existing.map(|service| &service.meta));
+                    self.plan.actions.push(apply);
                 }
                 if let Some(service) = existing {
                     for slice in slices(&wanted.key, endpoints) {
@@ -202,13 +204,15 @@ impl Planning<'_> {
                     is_same && has(&existing.meta, &slice_labels(wanted))
                 });
                 if !holds {
-                    let manifest = slice.manifest(wanted, service);
-                    let apply = wanted.apply(Kind::EndpointSlice, manifest);
-                    let apply = Apply {
+                    let apply = Box::new(Apply {
+                        kind: Kind::EndpointSlice,
+                        manifest: slice.manifest(wanted, service),
                         key: slice.key,
-                        ..apply
-                    };
-                    self.apply(apply, existing.map(|existing| &existing.meta));
+                        owner: wanted.owner.clone(),
+                        uid: existing.map(|existing| existing.meta.uid.clone()),
+                        digest: FORMAT.to_owned(),
+                    });
+                    self.plan.actions.push(Action::Apply(apply));
                 }
             }
         }
@@ -225,12 +229,6 @@ impl Planning<'_> {
                 self.delete(Kind::EndpointSlice, key, &slice.meta);
             }
         }
-    }
-
-    fn apply(&mut self, apply: Apply, existing: Option<&Meta>) {
-        let uid = existing.map(|meta| meta.uid.clone());
-        let apply = Box::new(Apply { uid, ..apply });
-        self.plan.actions.push(Action::Apply(apply));
     }
 
     fn delete(&mut self, kind: Kind, key: &ObjectKey, existing: &Meta) {
@@ -288,17 +286,6 @@ fn slices(service: &ObjectKey, endpoints: &[Endpoint]) -> Vec<Slice> {
 }
 
 impl Wanted<'_> {
-    fn apply(&self, kind: Kind, manifest: Value) -> Apply {
-        Apply {
-            kind,
-            key: self.key.clone(),
-            owner: self.owner.clone(),
-            uid: None,
-            digest: FORMAT.to_owned(),
-            manifest,
-        }
-    }
-
     fn labels(&self) -> [Label<'_>; 2] {
         [
             (names::CONTROLLER_LABEL, names::GROUP),
@@ -307,26 +294,15 @@ impl Wanted<'_> {
     }
 
     /// Returns the Service. It has no ports, because each slice has its own.
-    fn manifest(&self) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": self.key.name,
-                "namespace": self.key.namespace,
-                "labels": BTreeMap::from(self.labels()),
-                "annotations": { (names::RENDERED): FORMAT },
-                "ownerReferences": [{
-                    "apiVersion": names::API_VERSION,
-                    "kind": self.owner.kind,
-                    "name": self.owner.key.name,
-                    "uid": self.owner.uid,
-                    "controller": true,
-                    "blockOwnerDeletion": true,
-                }],
-            },
-            "spec": { "clusterIP": "None" },
-        })
+    fn service(&self) -> Service<'_> {
+        Service {
+            kind: Kind::DeviceService,
+            key: &self.key,
+            owner: &self.owner,
+            digest: FORMAT,
+            labels: json!(BTreeMap::from(self.labels())),
+            spec: json!({ "clusterIP": "None" }),
+        }
     }
 }
 

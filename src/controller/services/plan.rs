@@ -1,4 +1,5 @@
 //! Decides which Services of brokers are created, changed and deleted. Pure.
+use super::action::{Action, Kind, Owner, Service};
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
@@ -34,75 +35,12 @@ pub(crate) struct Plan {
     pub(crate) waits: Waits,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Action {
-    Apply(Box<Apply>),
-    Delete {
-        kind: Kind,
-        key: ObjectKey,
-        uid: String,
-        reason: &'static str,
-    },
-    /// Somebody else's object has the name.
-    Report(Kind, Owner, ObjectKey),
-}
-
-/// The kind of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A Service of brokers, by a spec of the user.
-    Service,
-    /// A Service of devices themselves.
-    DeviceService,
-    /// A part of its endpoints.
-    EndpointSlice,
-}
-
-impl Kind {
-    /// Returns the kind as the API server calls it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Service | Self::DeviceService => "Service",
-            Self::EndpointSlice => "EndpointSlice",
-        }
-    }
-}
-
-impl Action {
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Apply(apply) => apply.kind,
-            Self::Delete { kind, .. } | Self::Report(kind, ..) => *kind,
-        }
-    }
-}
-
-/// An object to be made, or to be as its manifest says.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Apply {
-    pub(crate) kind: Kind,
-    pub(crate) key: ObjectKey,
-    pub(crate) owner: Owner,
-    /// The uid of the existing object.
-    pub(crate) uid: Option<String>,
-    pub(crate) digest: String,
-    pub(crate) manifest: Value,
-}
-
 /// The values that each decision reads.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     world: &'a World,
     idle: &'a Idle,
     now: Timestamp,
-}
-
-/// The object a Service is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) kind: &'static str,
-    pub(crate) key: ObjectKey,
-    pub(crate) uid: String,
 }
 
 /// A Service that is asked for, or that was.
@@ -262,8 +200,16 @@ fn decide(
 ) {
     let existing = world.whole().services.get(&wanted.key);
     let is_ours = |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
+    let delete = |service: &OwnedService, reason| Action::Delete {
+        kind: Kind::Service,
+        key: wanted.key.clone(),
+        uid: service.meta.uid.clone(),
+        reason,
+    };
     match (existing, &wanted.spec) {
-        (None, Some(spec)) if brokers.is_running => plan.apply(wanted, *spec, None),
+        (None, Some(spec)) if brokers.is_running => {
+            plan.actions.push(service(wanted, *spec).apply(None));
+        }
         (None, _) => {}
         (Some(existing), _) if existing.meta.is_deleting => {}
         (Some(existing), Some(_)) if !is_ours(existing) => {
@@ -275,7 +221,8 @@ fn decide(
         }
         (Some(existing), None) => {
             if is_ours(existing) {
-                plan.delete(wanted, existing, "its spec was taken out");
+                plan.actions
+                    .push(delete(existing, "its spec was taken out"));
             }
         }
         (Some(existing), Some(spec)) => {
@@ -284,12 +231,13 @@ fn decide(
                 let left = IDLE_TIME.saturating_sub(elapsed(since, now));
                 plan.idle.insert(wanted.key.clone(), since);
                 if left.is_zero() {
-                    return plan.delete(wanted, existing, "it has no brokers");
+                    return plan.actions.push(delete(existing, "it has no brokers"));
                 }
                 plan.waits.add(left);
             }
             if !holds(existing, wanted, spec.digest) {
-                plan.apply(wanted, *spec, Some(existing));
+                let service = service(wanted, *spec);
+                plan.actions.push(service.apply(Some(&existing.meta)));
             }
         }
     }
@@ -316,30 +264,7 @@ fn ours(wanted: &Wanted<'_>) -> [(&'static str, String); 2] {
     ]
 }
 
-impl Plan {
-    fn apply(&mut self, wanted: &Wanted<'_>, spec: Spec<'_>, existing: Option<&OwnedService>) {
-        let apply = Apply {
-            kind: Kind::Service,
-            key: wanted.key.clone(),
-            owner: wanted.owner.clone(),
-            uid: existing.map(|service| service.meta.uid.clone()),
-            digest: spec.digest.to_owned(),
-            manifest: manifest(wanted, spec),
-        };
-        self.actions.push(Action::Apply(Box::new(apply)));
-    }
-
-    fn delete(&mut self, wanted: &Wanted<'_>, existing: &OwnedService, reason: &'static str) {
-        self.actions.push(Action::Delete {
-            kind: Kind::Service,
-            key: wanted.key.clone(),
-            uid: existing.meta.uid.clone(),
-            reason,
-        });
-    }
-}
-
-fn manifest(wanted: &Wanted<'_>, spec: Spec<'_>) -> Value {
+fn service<'a>(wanted: &'a Wanted<'_>, spec: Spec<'a>) -> Service<'a> {
     let mut labels = Map::from_iter([("app".to_owned(), json!(wanted.key.name))]);
     let ours = ours(wanted).map(|(key, value)| (key.to_owned(), Value::String(value)));
     labels.extend(ours.clone());
@@ -353,25 +278,14 @@ fn manifest(wanted: &Wanted<'_>, spec: Spec<'_>) -> Value {
             selector.extend(ours);
         }
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": wanted.key.name,
-            "namespace": wanted.key.namespace,
-            "labels": labels,
-            "annotations": { (names::RENDERED): spec.digest },
-            "ownerReferences": [{
-                "apiVersion": names::API_VERSION,
-                "kind": wanted.owner.kind,
-                "name": wanted.owner.key.name,
-                "uid": wanted.owner.uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": service,
-    })
+    Service {
+        kind: Kind::Service,
+        key: &wanted.key,
+        owner: &wanted.owner,
+        digest: spec.digest,
+        labels: labels.into(),
+        spec: service,
+    }
 }
 
 #[cfg(test)]

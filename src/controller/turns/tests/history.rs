@@ -9,7 +9,7 @@ use crate::{
     controller::{
         fixtures::{cluster, shown},
         parts,
-        services::plan::Action as ServiceAction,
+        services::action::Action as ServiceAction,
     },
 };
 use k8s_openapi::jiff::SignedDuration;
