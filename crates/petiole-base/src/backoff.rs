@@ -76,6 +76,12 @@ pub fn doubled(last: Option<Duration>, first: Duration, cap: Duration) -> Durati
     last.map_or(first, |last| last.saturating_mul(2)).min(cap)
 }
 
+/// Returns the wait after `first` has doubled so many times, up to `cap`: [`doubled`] for those who count the failures.
+pub fn after(doublings: u32, first: Duration, cap: Duration) -> Duration {
+    let factor = 2_u32.saturating_pow(doublings);
+    first.saturating_mul(factor).min(cap)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +99,17 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next_wait() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_wait_after_any_number_of_failures_is_that_of_one_after_the_other() {
+        let (first, cap) = (Duration::from_millis(300), Duration::from_secs(600));
+        let mut wait = None;
+        for failures in 0..100 {
+            wait = Some(doubled(wait, first, cap));
+            assert_eq!(wait, Some(after(failures, first, cap)));
+        }
+        assert_eq!(after(u32::MAX, first, cap), cap);
     }
 
     #[test]

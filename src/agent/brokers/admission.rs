@@ -5,6 +5,7 @@
 //! `HandlePodAdditions`; devicemanager: `Allocate`). A manifest with other contents is another Pod to it.
 use crate::{
     agent::values::{IdsByResource, PodList},
+    backoff,
     model::{
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
@@ -65,7 +66,8 @@ pub(super) fn next_attempt(
         State::Unknown => (before.map(|_| begun), false),
         State::Lacking => {
             let lack = before.unwrap_or(begun);
-            if now.saturating_sub(lack.since) < patience(lack.tries) {
+            let patience = backoff::after(lack.tries, PATIENCE, LONGEST_PATIENCE);
+            if now.saturating_sub(lack.since) < patience {
                 (Some(lack), false)
             } else {
                 let tries = lack.tries + 1;
@@ -73,10 +75,6 @@ pub(super) fn next_attempt(
             }
         }
     }
-}
-
-fn patience(tries: u32) -> Duration {
-    (PATIENCE * 2_u32.saturating_pow(tries)).min(LONGEST_PATIENCE)
 }
 
 fn state(pod: &Value, kubelet: &Kubelet) -> State {

@@ -4,6 +4,7 @@
 //! released too early is given to a second container.
 use crate::{
     agent::values::IdsByPlugin,
+    backoff,
     model::{
         plugin_name::PluginName,
         slot::SlotId,
@@ -70,7 +71,7 @@ pub(crate) fn next_look(interval: Duration, missed: &Missed, unconfirmed: u32) -
     };
     match unconfirmed.checked_sub(1) {
         None => calm,
-        Some(tries) => (first * 2_u32.saturating_pow(tries.min(16))).min(longest),
+        Some(tries) => backoff::after(tries, first, longest),
     }
 }
 
@@ -87,8 +88,8 @@ pub(crate) fn due_claims(
             (at, tries)
         } else {
             due.push(change.clone());
-            let wait = look.interval / 2 * 2_u32.saturating_pow(tries.min(16));
-            (look.begun + wait.min(LONGEST_WAIT), tries + 1)
+            let wait = backoff::after(tries, look.interval / 2, LONGEST_WAIT);
+            (look.begun + wait, tries + 1)
         };
         retries_left.insert(change.slot.clone(), next);
     }

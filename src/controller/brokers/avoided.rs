@@ -1,17 +1,18 @@
 //! Remembers on which nodes brokers fail, so that the scheduler can put the next one elsewhere. Pure.
 use super::action::Broker;
 use crate::{
+    backoff,
     controller::world::{BrokerPod, World},
     model::{instance_name::InstanceKey, typed_names::NodeName},
 };
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use k8s_openapi::jiff::Timestamp;
+use std::{collections::BTreeMap, time::Duration};
 
 /// A node is avoided after so many failures of containers. A kubelet that refuses a Pod counts for as many.
 const TRIES_ON_ONE_NODE: u32 = 3;
 /// The time for which it is avoided. It doubles as often as the node fails again.
-const FIRST_REST: SignedDuration = SignedDuration::from_secs(10);
-const LAST_REST: SignedDuration = SignedDuration::from_mins(5);
+const FIRST_REST: Duration = Duration::from_secs(10);
+const LAST_REST: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Avoided {
@@ -64,8 +65,8 @@ impl Avoided {
         digest: &str,
     ) -> Option<Timestamp> {
         let failed = self.nodes.get(instance)?.get(node)?;
-        let rounds = failed.count / TRIES_ON_ONE_NODE;
-        let rest = (FIRST_REST * 2_i32.pow(rounds.saturating_sub(1).min(8))).min(LAST_REST);
-        (failed.digest == digest && rounds > 0).then_some(failed.last + rest)
+        let doublings = (failed.count / TRIES_ON_ONE_NODE).checked_sub(1)?;
+        let rest = backoff::after(doublings, FIRST_REST, LAST_REST);
+        (failed.digest == digest).then_some(failed.last + rest)
     }
 }

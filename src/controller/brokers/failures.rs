@@ -1,14 +1,15 @@
 //! Remembers the failures of brokers, for their back-off. Pure.
 use super::action::Broker;
 use crate::{
+    backoff,
     controller::world::World,
     model::{instance_name::InstanceKey, names::ObjectKey},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(1);
-const LAST_WAIT: SignedDuration = SignedDuration::from_mins(5);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_mins(5);
 
 /// The failures of each broker.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -117,8 +118,8 @@ impl Failures {
 }
 
 fn wait(count: u32) -> SignedDuration {
-    let doublings = count.saturating_sub(1).min(16);
-    (FIRST_WAIT * 2_i32.pow(doublings)).min(LAST_WAIT)
+    let wait = backoff::after(count.saturating_sub(1), FIRST_WAIT, LAST_WAIT);
+    SignedDuration::try_from(wait).expect("LAST_WAIT fits")
 }
 
 #[cfg(test)]

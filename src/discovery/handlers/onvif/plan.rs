@@ -6,7 +6,10 @@ use super::{
     },
     details::{Details, Identity},
 };
-use crate::model::device::{Device, DeviceSet};
+use crate::{
+    backoff,
+    model::device::{Device, DeviceSet},
+};
 use ipnet::IpNet;
 use petiole_onvif::{Device as Found, Facts, Failure, Url, candidates, scope_values};
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
@@ -224,8 +227,8 @@ impl Catalog {
                 tracked.facts = Some((facts, outcome.mac));
             }
             Err(failure) => {
-                let wait = FIRST_RETRY * 2_u32.pow(tracked.failures.min(8));
-                tracked.due = Some(now + wait.min(LAST_RETRY));
+                let wait = backoff::after(tracked.failures, FIRST_RETRY, LAST_RETRY);
+                tracked.due = Some(now + wait);
                 tracked.failures += 1;
                 tracked.failure = Some(failure);
                 if tracked.failures >= FAILURES {
