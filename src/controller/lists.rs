@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
-    cluster::{is_not_found, is_unprocessable},
+    cluster::{deletion_of, is_not_found, is_unprocessable},
     model::{
         names::{ObjectKey, digest_32},
         patch::{add, test},
@@ -31,7 +31,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{
     Api,
-    api::{DeleteParams, PatchParams, PostParams, Preconditions},
+    api::{PatchParams, PostParams},
 };
 use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
@@ -177,15 +177,9 @@ async fn write(api: &Api<ConfigMap>, owner: &Owner, list: &Text) -> kube::Result
 
 async fn delete(api: &Api<ConfigMap>, owner: &Owner) -> kube::Result<()> {
     let ours = patch(api, owner, vec![]).await?;
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: ours.metadata.uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let this = deletion_of(ours.metadata.uid, None);
     let key = owner.config_map();
-    api.delete(&key.name, &params).await.map(|_| ())
+    api.delete(&key.name, &this).await.map(|_| ())
 }
 
 /// Changes the ConfigMap if this Configuration is its first owner, as the ConfigMap that was created for it has it.

@@ -26,7 +26,7 @@ use crate::{
     },
     cluster::{
         changes::{Change as Seen, version_of},
-        code,
+        code, deletion_of,
         events::about,
         is_conflict, reason, untracked,
     },
@@ -42,7 +42,7 @@ use absent_node::{Now, Pods};
 use json_patch::Patch as JsonPatch;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{Patch, PatchParams, PostParams},
 };
 use lost::Memory;
 use notices::Notice;
@@ -235,14 +235,8 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
                 return Written::new(Tried::Failed);
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(uid.clone()),
-                    resource_version: Some(resource_version.clone()),
-                }),
-                ..DeleteParams::default()
-            };
-            let result = api.delete(&key.name, &params).await;
+            let this = deletion_of(uid.clone(), Some(resource_version));
+            let result = api.delete(&key.name, &this).await;
             if result.is_ok() {
                 info!(instance = %key, "Instance deleted: {why}");
             }
@@ -343,11 +337,7 @@ async fn is_gone(shared: &Shared, key: &ConfigurationKey) -> bool {
 
 async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Tried {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
-    let params = DeleteParams::default().preconditions(Preconditions {
-        uid: Some(uid.to_owned()),
-        resource_version: None,
-    });
-    let result = api.delete(node, &params).await;
+    let result = api.delete(node, &deletion_of(uid.to_owned(), None)).await;
     let key = ObjectKey::new("", node);
     tried(
         &key,

@@ -16,6 +16,7 @@ use crate::{
     api::{configuration::Problem, names, reason::Reason},
     cluster::{
         changes::{Change, version_of},
+        deletion_of,
         parts::EndpointSlicePart,
     },
     model::{names::ObjectKey, networks::DeviceNetworks},
@@ -24,7 +25,7 @@ use action::{Action, Apply, Kind, Owner};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
     core::{NamespaceResourceScope, Status},
 };
 use plan::{Idle, plan};
@@ -170,14 +171,7 @@ where
             Err(written) => written,
         },
         Action::Delete { uid, reason, .. } => {
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(uid.clone()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            let deleted = api.delete(&key.name, &params).await;
+            let deleted = api.delete(&key.name, &deletion_of(uid.clone(), None)).await;
             debug!(object = %key, reason, "to be deleted");
             Written::new(tried(&key, "delete it", deleted.map(|_| ())))
         }

@@ -15,11 +15,7 @@ use crate::{
     },
 };
 use anyhow::bail;
-use kube::{
-    Api, Client, Resource as _,
-    api::{DeleteParams, Preconditions},
-    core::ObjectMeta,
-};
+use kube::{Api, Client, Resource as _, api::PropagationPolicy, core::ObjectMeta};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -130,14 +126,9 @@ async fn remove_labels(nodes: &Nodes) {
 async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {
     let key = cluster::key_of(&metadata);
     let api: Api<Configuration> = Api::namespaced(client.clone(), &key.namespace);
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: metadata.uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::background()
-    };
-    match api.delete(&key.name, &params).await {
+    let mut this = cluster::deletion_of(metadata.uid, None);
+    this.propagation_policy = Some(PropagationPolicy::Background);
+    match api.delete(&key.name, &this).await {
         Err(e) if cluster::is_not_found(&e) || cluster::is_conflict(&e) => Ok(()),
         Err(e) => Err(Failure::new(e, "delete", "configurations.akri.sh")),
         Ok(_) => {

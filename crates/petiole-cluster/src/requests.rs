@@ -1,9 +1,11 @@
-//! Helps with requests to the API server: complete lists, and the meaning of errors.
+//! Helps with requests to the API server: those that kube does not have, complete lists, and the meaning of errors.
+use hyper::{Request, header::CONTENT_TYPE};
 use kube::{
-    Api,
-    api::{ApiResource, GroupVersionKind, ListParams},
+    Api, Client,
+    api::{ApiResource, DeleteParams, GroupVersionKind, ListParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::{error::Error, fmt::Debug, time::Duration};
 use tower::timeout::error::Elapsed;
 
@@ -34,6 +36,26 @@ where
             Some(_) | None => return Ok(objects),
         }
     }
+}
+
+/// Returns the parameters that delete nothing but the object with this uid, in this version if one is given.
+pub fn deletion_of(uid: impl Into<Option<String>>, version: Option<&str>) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: uid.into(),
+        resource_version: version.map(str::to_owned),
+    })
+}
+
+/// Posts an object as it is: kube creates objects without `fieldValidation`, and writes the preconditions of evictions under a name that
+/// the API server does not know.
+pub async fn post<K: DeserializeOwned>(
+    client: &Client,
+    uri: String,
+    object: &Value,
+) -> kube::Result<K> {
+    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
+    let sent = sent.body(object.to_string().into_bytes());
+    client.request(sent.map_err(kube::Error::HttpError)?).await
 }
 
 /// Returns the status code if the API server rejected the request.

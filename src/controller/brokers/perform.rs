@@ -15,17 +15,17 @@ use crate::{
     api::{instance::Instance, names::CONFIGURATION_LABEL},
     cluster::{
         changes::{Change, version_of},
+        deletion_of,
         parts::{JobPart, PodPart},
+        post,
     },
     model::{instance_name::InstanceKey, names::ObjectKey},
     store::key_of,
 };
-use hyper::{Request, header::CONTENT_TYPE};
 use kube::{
     Api, Client, Resource,
     api::{
-        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
-        PropagationPolicy,
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy,
     },
 };
 use serde::de::DeserializeOwned;
@@ -59,8 +59,8 @@ async fn act(shared: &Shared, action: &Action) -> Performed {
         }
         Action::TryPod { broker, pod } => {
             let api = pods(shared, &broker.key.namespace);
-            let query = "dryRun=All&fieldValidation=Strict";
-            let tried: Result<DynamicObject, _> = post(&api, &shared.client, query, pod).await;
+            let uri = format!("{}?dryRun=All&fieldValidation=Strict", api.resource_url());
+            let tried: Result<DynamicObject, _> = post(&shared.client, uri, pod).await;
             performed(tried.map(|_| None))
         }
         Action::DeletePod {
@@ -70,14 +70,14 @@ async fn act(shared: &Shared, action: &Action) -> Performed {
             is_forced,
             ..
         } => {
-            let mut how = only(uid, version.as_deref());
+            let mut how = deletion_of(uid.clone(), version.as_deref());
             how.grace_period_seconds = is_forced.then_some(0);
             delete(&pods(shared, &key.namespace), key, how).await
         }
         Action::ReplacePod {
             key, uid, version, ..
         } => {
-            let how = only(uid, version.as_deref());
+            let how = deletion_of(uid.clone(), version.as_deref());
             delete(&pods(shared, &key.namespace), key, how).await
         }
         Action::CreateJob {
@@ -98,7 +98,7 @@ async fn act(shared: &Shared, action: &Action) -> Performed {
             created
         }
         Action::DeleteJob { key, uid, .. } => {
-            let mut how = only(uid, None);
+            let mut how = deletion_of(uid.clone(), None);
             how.propagation_policy = Some(PropagationPolicy::Background);
             delete(&jobs(shared, &key.namespace), key, how).await
         }
@@ -155,7 +155,8 @@ where
     K: Resource + DeserializeOwned,
     News: From<Vec<Change<T>>>,
 {
-    let created: Result<K, _> = post(api, client, "fieldValidation=Strict", object).await;
+    let uri = format!("{}?fieldValidation=Strict", api.resource_url());
+    let created: Result<K, _> = post(client, uri, object).await;
     performed(created.map(|created| {
         let change = Change {
             key: key_of(created.meta()),
@@ -164,30 +165,6 @@ where
         };
         Some(vec![change].into())
     }))
-}
-
-async fn post<K: DeserializeOwned>(
-    api: &Api<DynamicObject>,
-    client: &Client,
-    query: &str,
-    object: &Value,
-) -> Result<K, kube::Error> {
-    let uri = format!("{}?{query}", api.resource_url());
-    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
-    let sent = sent.body(object.to_string().into_bytes());
-    client.request(sent.map_err(kube::Error::HttpError)?).await
-}
-
-/// Deletes nothing but this object, in this version.
-fn only(uid: &str, version: Option<&str>) -> DeleteParams {
-    let preconditions = Preconditions {
-        uid: Some(uid.to_owned()),
-        resource_version: version.map(str::to_owned),
-    };
-    DeleteParams {
-        preconditions: Some(preconditions),
-        ..DeleteParams::default()
-    }
 }
 
 async fn delete(api: &Api<DynamicObject>, key: &ObjectKey, how: DeleteParams) -> Performed {

@@ -1,6 +1,8 @@
 //! Sends an eviction.
-use crate::{cluster::parts::PodPart, store::key_of};
-use hyper::{Request, header::CONTENT_TYPE};
+use crate::{
+    cluster::{parts::PodPart, post},
+    store::key_of,
+};
 use kube::{Api, Client, core::Status};
 use serde_json::{Value, json};
 
@@ -9,10 +11,7 @@ pub(super) async fn evict(client: &Client, pod: &PodPart) -> kube::Result<Status
     let key = key_of(&pod.metadata);
     let api: Api<PodPart> = Api::namespaced(client.clone(), &key.namespace);
     let uri = format!("{}/{}/eviction", api.resource_url(), key.name);
-    let sent = Request::post(uri).header(CONTENT_TYPE, "application/json");
-    let sent = sent.body(eviction(pod).to_string().into_bytes());
-    let sent = sent.map_err(kube::Error::HttpError)?;
-    client.request(sent).await
+    post(client, uri, &eviction(pod)).await
 }
 
 fn eviction(pod: &PodPart) -> Value {
