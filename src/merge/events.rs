@@ -4,7 +4,7 @@ use crate::{
         instance::{HEALTHY, InstanceStatus, NodeHealth},
         reason::Reason,
     },
-    model::typed_names::NodeName,
+    model::{printable, typed_names::NodeName},
 };
 
 /// An Event on an Instance about the health of its device.
@@ -82,10 +82,5 @@ pub(crate) fn of_health(
 /// The first of them: a note has 1 kB at most, and ends with what to do.
 pub(crate) fn listed<T: AsRef<str>>(all: &[T]) -> String {
     const MOST: usize = 4;
-    let first: Vec<&str> = all.iter().take(MOST).map(AsRef::as_ref).collect();
-    let first = first.join(", ");
-    match all.len().saturating_sub(MOST) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    printable::listed(all, MOST)
 }

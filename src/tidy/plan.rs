@@ -3,6 +3,7 @@ use crate::model::{
     instance_name::InstanceName,
     node_labels::{LabelChanges, Labels, key, labelled},
     node_resources::{EntryChange, NodeResources},
+    printable::listed,
     resource_name::ResourceName,
     typed_names::{ConfigurationName, NodeName},
 };
@@ -170,6 +171,7 @@ pub(super) fn left(
     initial: &InitialState,
     unbacked: UnbackedEntries,
 ) -> Vec<String> {
+    const SHOWN: usize = 5;
     let allocatable = state.nodes.iter().flat_map(|(node, resources)| {
         let above_0 = (resources.allocatable.iter()).filter(|(_, n)| count(n) != Some(0));
         above_0.map(move |(resource, _)| (node.clone(), resource.clone()))
@@ -192,18 +194,8 @@ pub(super) fn left(
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
-    .map(|(what, names)| format!("{what}: {}", some_of(&names)))
+    .map(|(what, names)| format!("{what}: {}", listed(&names, SHOWN)))
     .collect()
-}
-
-/// Lists the first few names, and the number of the others.
-fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let shown = names[..names.len().min(SHOWN)].join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 use super::{
     instances,
     verdict::{
-        Verdict, awaits, first_trouble, is_late, last_ready, left_out_by, named_in, not_reported,
+        Verdict, awaits, first_trouble, last_ready, left_out_by, named_in, not_reported,
         of_brokers, trouble, troubles, wants_brokers,
     },
 };
@@ -159,7 +159,7 @@ impl View<'_> {
         let seen = views.map(|(node, view)| NodeReport {
             name: (*node).clone(),
             instances: 0,
-            problems: if is_late(view, configuration) {
+            problems: if view.is_late(configuration) {
                 vec![]
             } else {
                 view.problems.clone()
@@ -325,7 +325,7 @@ impl View<'_> {
         let views = self.views.get(key).into_iter().flatten();
         let late = views.filter(|(name, view)| {
             let node = self.world.nodes.get(*name);
-            is_late(view, configuration) && node.is_some_and(|node| is_working(node, self.now))
+            view.is_late(configuration) && node.is_some_and(|node| is_working(node, self.now))
         });
         late.map(|(name, _)| name.as_str()).collect()
     }

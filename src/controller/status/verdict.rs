@@ -4,7 +4,6 @@ use crate::{
         broker,
         condition::{Condition, ConditionStatus, ConditionType},
         configuration::{Configuration, NodeReport, Problem},
-        node_devices::ConfigurationView,
         reason::Reason,
     },
     controller::{brokers::report::Report, clock::elapsed, pod_state::one_line, world::World},
@@ -96,11 +95,6 @@ pub(super) fn not_reported(message: &str) -> Verdict {
         status: ConditionStatus::Unknown,
         problem: Problem::new(Reason::NotReported, message),
     }
-}
-
-/// Returns whether a node has not validated the Configuration as it stands. Older agents do not say.
-pub(super) fn is_late(view: &ConfigurationView, configuration: &Configuration) -> bool {
-    view.generation.is_some() && view.generation < configuration.metadata.generation
 }
 
 /// Returns the reports of the nodes that have no place for a Configuration: of all that they leave out they say one thing.

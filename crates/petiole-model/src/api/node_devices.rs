@@ -4,7 +4,10 @@
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
 )]
-use super::{configuration::Problem, reason::Reason};
+use super::{
+    configuration::{Configuration, Problem},
+    reason::Reason,
+};
 use crate::model::limits;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -86,6 +89,11 @@ pub struct ConfigurationView {
 }
 
 impl ConfigurationView {
+    /// Returns whether the node has not validated the Configuration as it stands. Older agents do not say.
+    pub fn is_late(&self, configuration: &Configuration) -> bool {
+        self.generation.is_some() && self.generation < configuration.metadata.generation
+    }
+
     /// Returns all devices, whoever else sees them.
     pub fn all(&self) -> impl Iterator<Item = &SeenDevice> {
         self.devices.iter().chain(self.own.iter().flatten())

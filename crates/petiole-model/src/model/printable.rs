@@ -1,4 +1,5 @@
-//! Escapes text for terminals and logs, because anyone on the LAN can choose names and values.
+//! Makes text fit for terminals, logs and messages: without control characters, because anyone on the LAN can choose names and
+//! values, and without the rest of a long list.
 
 /// Returns the text with escapes for all characters that control a terminal, start a line or reorder the text.
 pub fn printable(text: &str) -> String {
@@ -18,6 +19,16 @@ fn is_invisible_order(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Returns the first names of a list, at most so many, and the number of the others.
+pub fn listed<T: AsRef<str>>(all: &[T], most: usize) -> String {
+    let first: Vec<&str> = all.iter().take(most).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match all.len().saturating_sub(most) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +40,12 @@ mod tests {
             "a\\u{1b}[2J\\nb\\r\\t\\u{9b}1m"
         );
         assert_eq!(printable("safe\u{202e}gnp.exe"), "safe\\u{202e}gnp.exe");
+    }
+
+    #[test]
+    fn a_list_names_the_first_ones_and_counts_the_others() {
+        assert_eq!(listed(&["a", "b"], 2), "a, b");
+        assert_eq!(listed(&["a", "b", "c", "d"], 2), "a, b and 2 more");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Puts numbers and lists into words. Pure.
+use petiole_model::model::printable;
 
 /// Returns a number with its noun.
 pub(crate) fn plural(count: usize, noun: &str) -> String {
@@ -9,10 +10,5 @@ pub(crate) fn plural(count: usize, noun: &str) -> String {
 /// Returns the first names of a list, and the number of the others.
 pub(crate) fn listed<T: AsRef<str>>(all: &[T]) -> String {
     const SHOWN: usize = 3;
-    let first: Vec<&str> = all.iter().take(SHOWN).map(AsRef::as_ref).collect();
-    let first = first.join(", ");
-    match all.len().saturating_sub(SHOWN) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    printable::listed(all, SHOWN)
 }

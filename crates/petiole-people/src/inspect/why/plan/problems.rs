@@ -233,8 +233,7 @@ fn late_nodes<'a>(
     let is_late = |devices: &NodeDevicesSpec| {
         devices.configurations.iter().any(|view| {
             let is_its = view.namespace == key.namespace && view.name == *key.name;
-            let generation = configuration.metadata.generation;
-            is_its && view.generation.is_some() && view.generation < generation
+            is_its && view.is_late(configuration)
         })
     };
     let nodes = snapshot.node_devices.iter();
