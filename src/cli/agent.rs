@@ -10,7 +10,7 @@ use crate::{
     discovery::{
         external::{self, AllowedPath},
         handlers::{
-            self, Allowed,
+            self, AllowList, Allowed,
             cdi::{AllowedKind, Kinds},
             probe::Networks,
             udev::{AllowedSubsystem, Subsystems},
@@ -26,7 +26,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
-use std::{collections::BTreeSet, future, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{future, net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -258,20 +258,12 @@ impl Flags {
     /// Returns the kinds of CDI devices. Only root of this machine can write manifests into a folder; in a cluster
     /// other users can create Configurations.
     fn cdi_kinds(&self) -> Kinds {
-        match &self.cdi_kinds {
-            Some(kinds) => kinds.iter().cloned().collect(),
-            None if self.is_standalone() => Kinds::All,
-            None => Kinds::Only(BTreeSet::new()),
-        }
+        AllowList::of_flag(self.cdi_kinds.as_deref(), self.is_standalone())
     }
 
     /// Returns the subsystems whose devices may be offered, by the same rule.
     fn udev_subsystems(&self) -> Subsystems {
-        match &self.udev_subsystems {
-            Some(subsystems) => subsystems.iter().cloned().collect(),
-            None if self.is_standalone() => Subsystems::All,
-            None => Subsystems::Only(BTreeSet::new()),
-        }
+        AllowList::of_flag(self.udev_subsystems.as_deref(), self.is_standalone())
     }
 
     /// Returns the networks whose hosts may be asked, by the same rule.

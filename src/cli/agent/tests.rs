@@ -1,8 +1,9 @@
 use super::{
     super::{Cli, Command},
-    BTreeSet, Flags, Kinds,
+    Flags, Kinds,
 };
 use clap::Parser as _;
+use std::collections::BTreeSet;
 
 fn agent(flags: &[&str]) -> Box<Flags> {
     let agent = ["petiole", "agent", "--node-name", "box"];

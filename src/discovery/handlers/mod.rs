@@ -1,4 +1,5 @@
 //! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
+mod allow_list;
 pub mod cdi;
 mod certificates;
 pub mod debug_echo;
@@ -19,6 +20,7 @@ mod tcp;
 pub mod udev;
 pub mod zeroconf;
 
+pub use allow_list::AllowList;
 pub use only::KEY as ONLY;
 
 use super::{DiscoveryHandler, external::HostPaths};

@@ -1,43 +1,15 @@
 //! The kinds of CDI device that Configurations may offer. Pure.
-use super::spec::Kind;
+use super::{
+    super::allow_list::{AllowList, Entry},
+    spec::Kind,
+};
 use crate::model::container_nodes::CDI_KIND;
-use std::{collections::BTreeSet, str::FromStr};
 
-/// The entry that allows every kind, on the command line.
-const ALL: &str = "*";
+/// The kinds that are allowed. A kind of device brings everything that its CDI files do to a container, such as mounts of the node.
+pub type Kinds = AllowList<Kind>;
 
-/// An allow list. A kind of device brings everything that its CDI files do to a container, such as mounts of the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kinds {
-    All,
-    Only(BTreeSet<AllowedKind>),
-}
-
-/// An entry of the allow list, as written on the command line.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AllowedKind(Option<Kind>);
-
-impl FromStr for AllowedKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            ALL => Ok(Self(None)),
-            kind => kind.parse().map(|kind| Self(Some(kind))),
-        }
-    }
-}
-
-impl FromIterator<AllowedKind> for Kinds {
-    fn from_iter<T: IntoIterator<Item = AllowedKind>>(kinds: T) -> Self {
-        let kinds: BTreeSet<AllowedKind> = kinds.into_iter().collect();
-        if kinds.contains(&AllowedKind(None)) {
-            Self::All
-        } else {
-            Self::Only(kinds)
-        }
-    }
-}
+/// An entry of the allow list.
+pub type AllowedKind = Entry<Kind>;
 
 impl Kinds {
     /// Returns an error with the reason if devices of this kind are not offered.
@@ -50,12 +22,10 @@ impl Kinds {
         let Self::Only(kinds) = self else {
             return Ok(());
         };
-        if kinds.contains(&AllowedKind(Some(kind.clone()))) {
+        if kinds.contains(kind) {
             return Ok(());
         }
-        let allowed: Vec<String> = (kinds.iter())
-            .filter_map(|allowed| Some(allowed.0.as_ref()?.to_string()))
-            .collect();
+        let allowed: Vec<String> = kinds.iter().map(Kind::to_string).collect();
         let allowed = if allowed.is_empty() {
             "no kind is".to_owned()
         } else {

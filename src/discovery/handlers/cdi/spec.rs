@@ -37,7 +37,7 @@ const IS_NO_TEXT: [&str; 10] = [
 
 /// The kind of a device: `vendor/class`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub struct Kind {
     vendor: String,
     class: String,
 }

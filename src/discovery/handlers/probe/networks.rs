@@ -1,9 +1,7 @@
 //! The addresses that may be asked. Pure.
+use super::super::allow_list::Entry;
 use crate::model::networks::{Range, special};
-use std::{net::IpAddr, str::FromStr};
-
-/// The entry that allows every network, on the command line.
-const ALL: &str = "*";
+use std::net::IpAddr;
 
 /// Returns whether an entry names an address. Entries that are wider than a special network do not name its addresses.
 pub(super) fn names(entries: &[Range], address: IpAddr, special: &[Range]) -> bool {
@@ -23,26 +21,13 @@ pub struct Networks {
     cluster: Vec<Range>,
 }
 
-/// An entry of the allow list, as written on the command line.
-#[derive(Debug, Clone, Copy)]
-pub struct AllowedNetwork(Option<Range>);
-
-impl FromStr for AllowedNetwork {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == ALL {
-            Ok(Self(None))
-        } else {
-            text.parse().map(|range| Self(Some(range)))
-        }
-    }
-}
+/// An entry of the allow list.
+pub type AllowedNetwork = Entry<Range>;
 
 impl FromIterator<AllowedNetwork> for Networks {
     fn from_iter<T: IntoIterator<Item = AllowedNetwork>>(entries: T) -> Self {
         Self {
-            allowed: entries.into_iter().map(|entry| entry.0).collect(),
+            allowed: entries.into_iter().map(Entry::named).collect(),
             cluster: vec![],
         }
     }
@@ -57,7 +42,7 @@ impl Networks {
     /// Adds the networks of the cluster.
     #[must_use]
     pub fn with_cluster(self, entries: impl IntoIterator<Item = AllowedNetwork>) -> Self {
-        let cluster = entries.into_iter().filter_map(|entry| entry.0).collect();
+        let cluster = entries.into_iter().filter_map(Entry::named).collect();
         Self { cluster, ..self }
     }
 

@@ -1,39 +1,24 @@
 //! The subsystems of the kernel whose devices Configurations may offer. Pure.
-use std::{collections::BTreeSet, convert::Infallible, str::FromStr};
-
-/// The entry that allows every subsystem, on the command line.
-const ALL: &str = "*";
+use super::super::allow_list::{AllowList, Entry};
+use std::{convert::Infallible, str::FromStr};
 
 /// The subsystem of `/dev/vfio/vfio` and of the groups beside it.
 const VFIO: &str = "vfio";
 
-/// An allow list. The author of a Configuration chooses device nodes of the machine with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subsystems {
-    All,
-    Only(BTreeSet<AllowedSubsystem>),
-}
+/// The subsystems that are allowed. The author of a Configuration chooses device nodes of the machine with them.
+pub type Subsystems = AllowList<Subsystem>;
 
-/// An entry of the allow list, as written on the command line.
+/// An entry of the allow list.
+pub type AllowedSubsystem = Entry<Subsystem>;
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AllowedSubsystem(String);
+pub struct Subsystem(String);
 
-impl FromStr for AllowedSubsystem {
+impl FromStr for Subsystem {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(Self(text.trim().to_owned()))
-    }
-}
-
-impl FromIterator<AllowedSubsystem> for Subsystems {
-    fn from_iter<T: IntoIterator<Item = AllowedSubsystem>>(entries: T) -> Self {
-        let entries: BTreeSet<AllowedSubsystem> = entries.into_iter().collect();
-        if entries.contains(&AllowedSubsystem(ALL.to_owned())) {
-            Self::All
-        } else {
-            Self::Only(entries)
-        }
     }
 }
 
