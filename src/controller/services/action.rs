@@ -37,21 +37,6 @@ impl Kind {
 }
 
 impl Action {
-    /// Returns the deletion of this very object.
-    pub(super) fn delete(
-        kind: Kind,
-        key: &ObjectKey,
-        existing: &Meta,
-        reason: &'static str,
-    ) -> Self {
-        Self::Delete {
-            kind,
-            key: key.clone(),
-            uid: existing.uid.clone(),
-            reason,
-        }
-    }
-
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Apply(apply) => apply.kind,
@@ -78,13 +63,6 @@ pub(crate) struct Owner {
     pub(crate) kind: &'static str,
     pub(crate) key: ObjectKey,
     pub(crate) uid: String,
-}
-
-impl Owner {
-    /// Returns whether it owns an object.
-    pub(super) fn owns(&self, object: &Meta) -> bool {
-        object.owner.as_ref() == Some(&self.uid)
-    }
 }
 
 /// A Service as it should be.

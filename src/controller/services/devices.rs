@@ -158,7 +158,8 @@ impl Planning<'_> {
 
     fn service(&mut self, wanted: &Wanted<'_>) {
         let existing = self.world.whole().services.get(&wanted.key);
-        let is_ours = |service: &OwnedService| wanted.owner.owns(&service.meta);
+        let is_ours =
+            |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
         match (existing, wanted.endpoints) {
             (Some(existing), _) if existing.meta.is_deleting => {}
             (Some(existing), None) if is_ours(existing) => {
@@ -231,9 +232,12 @@ impl Planning<'_> {
     }
 
     fn delete(&mut self, kind: Kind, key: &ObjectKey, existing: &Meta) {
-        let reason = "no device has this name or address";
-        let delete = Action::delete(kind, key, existing, reason);
-        self.plan.actions.push(delete);
+        self.plan.actions.push(Action::Delete {
+            kind,
+            key: key.clone(),
+            uid: existing.uid.clone(),
+            reason: "no device has this name or address",
+        });
     }
 
     fn report(&mut self, kind: Kind, wanted: &Wanted<'_>, key: ObjectKey) {

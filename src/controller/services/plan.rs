@@ -199,9 +199,12 @@ fn decide(
     plan: &mut Plan,
 ) {
     let existing = world.whole().services.get(&wanted.key);
-    let is_ours = |existing: &OwnedService| wanted.owner.owns(&existing.meta);
-    let delete = |existing: &OwnedService, reason| {
-        Action::delete(Kind::Service, &wanted.key, &existing.meta, reason)
+    let is_ours = |service: &OwnedService| service.meta.owner.as_ref() == Some(&wanted.owner.uid);
+    let delete = |service: &OwnedService, reason| Action::Delete {
+        kind: Kind::Service,
+        key: wanted.key.clone(),
+        uid: service.meta.uid.clone(),
+        reason,
     };
     match (existing, &wanted.spec) {
         (None, Some(spec)) if brokers.is_running => {
