@@ -187,11 +187,7 @@ fn instance_row(instance: &Instance, output: Output, now: Timestamp) -> Vec<Stri
     };
     let mut cells = row.cells().to_vec();
     if output == Output::Wide {
-        let conditions = instance.status.iter().flat_map(|status| &status.conditions);
-        // An Instance whose device was always seen has none.
-        let is_available = conditions
-            .filter(|c| c.type_ == "Available")
-            .all(Condition::is_true);
+        let is_available = instance.unavailable().is_none();
         let device = metadata
             .annotations
             .as_ref()
