@@ -1,7 +1,7 @@
 //! Puts numbers and lists into words. Pure.
 
 /// Returns a number with its noun.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
+pub fn plural(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
