@@ -10,7 +10,7 @@ use crate::{
         instance::Instance,
         names,
     },
-    model::{age, instance_row},
+    model::age,
     store::folder,
 };
 use clap::{Args, ValueEnum};
@@ -162,7 +162,8 @@ fn configuration_rows(configurations: &[Configuration], output: Output) -> Rows 
 }
 
 fn instance_rows(instances: &[Instance], output: Output, now: Timestamp) -> Rows {
-    let mut head = row(instance_row::COLUMNS);
+    // As `kubectl get instances` has them.
+    let mut head = row(["NAME", "CONFIG", "SHARED", "NODES", "AGE"]);
     if output == Output::Wide {
         head.extend(row(["AVAILABLE", "DEVICE"]));
     }
@@ -178,20 +179,15 @@ fn instance_rows(instances: &[Instance], output: Output, now: Timestamp) -> Rows
 fn instance_row(instance: &Instance, output: Output, now: Timestamp) -> Vec<String> {
     let (metadata, spec) = (&instance.metadata, &instance.spec);
     let created = metadata.creation_timestamp.as_ref();
-    let row = instance_row::InstanceRow {
-        name: metadata.name.as_deref().unwrap_or_default(),
-        configuration: &spec.configuration_name,
-        is_shared: spec.shared,
-        nodes: &spec.nodes,
-        age: created.map(|Time(at)| since(now.duration_since(*at))),
-    };
-    let mut cells = row.cells().to_vec();
+    let mut cells = vec![
+        metadata.name.clone().unwrap_or_default(),
+        spec.configuration_name.to_string(),
+        spec.shared.to_string(),
+        format!("[{}]", spec.nodes.join(",")),
+        created.map_or_else(String::new, |Time(at)| age(now.duration_since(*at))),
+    ];
     if output == Output::Wide {
-        let conditions = instance.status.iter().flat_map(|status| &status.conditions);
-        // An Instance whose device was always seen has none.
-        let is_available = conditions
-            .filter(|c| c.type_ == "Available")
-            .all(Condition::is_true);
+        let is_available = instance.unavailable().is_none();
         let device = metadata
             .annotations
             .as_ref()
@@ -330,12 +326,8 @@ fn node_rows(node: &Node) -> Rows {
 }
 
 fn age(duration: SignedDuration) -> String {
-    age::short(since(duration))
-}
-
-/// Returns an age. A clock that was set back makes it zero, not negative.
-fn since(duration: SignedDuration) -> Duration {
-    Duration::try_from(duration).unwrap_or_default()
+    // A clock that was set back makes it zero, not negative.
+    age::short(Duration::try_from(duration).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl SourceFlags {
             return Ok(Source::Node {
                 root_dir: self.folders.root_dir,
                 state: self.folders.state,
-                read: |state| Ok((folder::configurations(state)?, folder::instances(state)?)),
+                read: folder::objects,
             });
         }
         let client = self.connection.client().await?;

@@ -1,10 +1,7 @@
 //! Counts the objects of the cluster for the controller's metrics.
 use super::world::World;
 use crate::{
-    api::{
-        condition::{Condition, ConditionType},
-        names,
-    },
+    api::{condition::Condition, instance::TROUBLES, names},
     model::typed_names::ConfigurationKey,
     telemetry::{
         cluster::{Census, Counts},
@@ -23,9 +20,6 @@ const PHASES: [&str; 6] = [
     "Failed",
     "Unknown",
 ];
-/// An Instance has these conditions only while it is in trouble. They are listed here, so that each is counted from the
-/// beginning, with 0.
-const TROUBLES: [ConditionType; 2] = [ConditionType::Flapping, ConditionType::IdentityChanged];
 
 /// Sets the metrics of a leader, which knows this world, or of a replica that waits for the Lease.
 pub(super) fn count(world: Option<&World>) {
@@ -100,19 +94,13 @@ fn census(world: &World) -> Census {
 fn count_instances(world: &World, census: &mut Census) {
     for (key, instance) in &world.instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
-        let status = instance.status.as_ref();
-        let conditions = status.map_or(&[][..], |status| &status.conditions);
-        let is = |kind| Condition::of_type(conditions, kind);
-        // The condition is there from the first time on that no node saw the device.
-        let is_available = is(ConditionType::Available).is_none_or(Condition::is_true);
-        let state = if is_available {
-            "available"
-        } else {
-            "unavailable"
+        let state = match instance.unavailable() {
+            None => "available",
+            Some(_) => "unavailable",
         };
         add(&mut census.instances, &configuration, state, 1);
         for trouble in TROUBLES {
-            if is(trouble).is_some_and(Condition::is_true) {
+            if instance.condition(trouble).is_some_and(Condition::is_true) {
                 add(&mut census.troubles, &configuration, trouble.as_str(), 1);
             }
         }

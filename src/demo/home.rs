@@ -5,6 +5,7 @@ use crate::{
     yaml,
 };
 use anyhow::Context as _;
+use petiole_people::live::Source;
 use std::{
     fs::{self, DirBuilder},
     os::unix::fs::DirBuilderExt as _,
@@ -36,6 +37,7 @@ const CONFIGURATIONS: [(&str, &str); 2] = [
 ];
 
 /// The folders of a demo.
+#[derive(Debug, Clone)]
 pub(super) struct Home {
     root: PathBuf,
 }
@@ -76,8 +78,21 @@ impl Home {
         self.root.join("manifests")
     }
 
-    pub(super) fn state(&self) -> PathBuf {
+    pub(super) fn plugins(&self) -> PathBuf {
+        self.root.join("device-plugins")
+    }
+
+    fn state(&self) -> PathBuf {
         self.root.join("state")
+    }
+
+    /// Returns the demo's node as a place that the live view shows.
+    pub(super) fn source(&self) -> Source {
+        Source::Node {
+            root_dir: self.root.clone(),
+            state: self.state(),
+            read: folder::objects,
+        }
     }
 
     pub(super) fn kubelet(&self) -> petiole_kubelet::Settings {
@@ -94,7 +109,7 @@ impl Home {
             nodes: None,
             node_labels: false,
             property_sources: None,
-            plugin_folder: self.root.join("device-plugins"),
+            plugin_folder: self.plugins(),
             pod_resources_socket: self.root.join("pod-resources/kubelet.sock"),
             own_pod: None,
             kubelet_startup_grace: agent::KUBELET_STARTUP_GRACE,

@@ -2,17 +2,15 @@
 //!
 //! The parts are the real ones, and they communicate over their usual protocols. The agent reads its Configurations
 //! from a folder and registers at the kubelet's socket, the services are announced by multicast, and the brokers are
-//! static Pods. The view reads only what any other program could read.
+//! static Pods. The view is the one of `petiole top`, and reads only what any other program could read.
 #![expect(clippy::print_stdout, reason = "the scenario is printed to stdout")]
 mod home;
-mod observe;
 mod plan;
 mod publisher;
 mod scenario;
 mod screen;
-mod snapshot;
+mod seen;
 mod state;
-mod table;
 mod views;
 
 use crate::{
@@ -21,8 +19,7 @@ use crate::{
 };
 use futures::FutureExt as _;
 use home::Home;
-use observe::Observer;
-use publisher::{Publisher, samples};
+use publisher::Publisher;
 use state::Demo;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -48,9 +45,7 @@ pub async fn run(mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> 
 async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (restarts, restarts_rx) = watch::channel(0_u64);
-    let observer = Observer::new(home.root(), &home.state());
-    let mut demo = Demo::new(Publisher::new(samples())?, observer, restarts);
-    demo.publisher.announce_all()?;
+    let mut demo = Demo::new(Publisher::start()?, home.clone(), restarts);
     let agent = agent::run(
         home.agent(),
         home.store()?,

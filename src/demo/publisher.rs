@@ -4,147 +4,100 @@ use anyhow::Context as _;
 use mdns_sd::{IfKind, ServiceDaemon, ServiceInfo};
 use std::process;
 
-/// A service of the demo.
-#[derive(Debug, Clone)]
-pub(super) struct Sample {
+/// A service of the demo, and whether it is announced now.
+#[derive(Debug)]
+pub(super) struct Service {
     /// The name that a user sees.
     pub(super) name: String,
     kind: &'static str,
     port: u16,
     txt: &'static [(&'static str, &'static str)],
+    pub(super) is_announced: bool,
 }
 
-impl Sample {
+impl Service {
+    /// Returns a service that is not announced yet. Its name contains the process id, so that two demos on one LAN have different
+    /// services.
+    fn new(
+        name: &str,
+        kind: &'static str,
+        port: u16,
+        txt: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        Self {
+            name: format!("Demo {name} {}", process::id()),
+            kind,
+            port,
+            txt,
+            is_announced: false,
+        }
+    }
+
     /// Returns the DNS-SD name, which is also the id of the device.
     pub(super) fn fullname(&self) -> String {
         format!("{}.{}", self.name, self.kind)
     }
-}
 
-/// Returns the services of this demo. Their names contain the process id, so that two demos on one LAN have different
-/// services.
-pub(super) fn samples() -> Vec<Sample> {
-    let sample = |name, kind, port, txt| Sample {
-        name: format!("Demo {name} {}", process::id()),
-        kind,
-        port,
-        txt,
-    };
-    vec![
-        sample(
-            "Thermometer",
-            "_http._tcp.local.",
-            8080,
-            &[("path", "/metrics"), ("unit", "celsius")],
-        ),
-        sample(
-            "Camera",
-            "_rtsp._tcp.local.",
-            8554,
-            &[("path", "/live"), ("codec", "h264")],
-        ),
-        sample(
-            "Printer",
-            "_http._tcp.local.",
-            8631,
-            &[("path", "/"), ("color", "T")],
-        ),
-    ]
-}
-
-/// A service, and whether it is announced now.
-#[derive(Debug, Clone)]
-pub(super) struct Service {
-    pub(super) sample: Sample,
-    pub(super) is_announced: bool,
+    /// Returns what is announced. Each service has its own host, as devices do, because the mDNS library says goodbye for the host
+    /// together with the service.
+    fn info(&self) -> mdns_sd::Result<ServiceInfo> {
+        let host = format!("petiole-demo-{}-{}.local.", process::id(), self.port);
+        let info = ServiceInfo::new(self.kind, &self.name, &host, "", self.port, self.txt)?;
+        Ok(info.enable_addr_auto())
+    }
 }
 
 /// Announces services until it is dropped.
 pub(super) struct Publisher {
     daemon: ServiceDaemon,
-    services: Vec<Service>,
+    services: [Service; 3],
 }
 
 impl Publisher {
-    pub(super) fn new(samples: Vec<Sample>) -> anyhow::Result<Self> {
+    /// Announces all services of this demo.
+    pub(super) fn start() -> anyhow::Result<Self> {
         let daemon = ServiceDaemon::new().context("cannot announce services by mDNS")?;
         daemon.disable_interface(IfKind::All)?;
         daemon.enable_interface(IfKind::LoopbackV4)?;
-        Ok(Self {
-            daemon,
-            services: samples
-                .into_iter()
-                .map(|sample| Service {
-                    sample,
-                    is_announced: false,
-                })
-                .collect(),
-        })
+        let (http, rtsp) = ("_http._tcp.local.", "_rtsp._tcp.local.");
+        let services = [
+            Service::new(
+                "Thermometer",
+                http,
+                8080,
+                &[("path", "/metrics"), ("unit", "celsius")],
+            ),
+            Service::new(
+                "Camera",
+                rtsp,
+                8554,
+                &[("path", "/live"), ("codec", "h264")],
+            ),
+            Service::new("Printer", http, 8631, &[("path", "/"), ("color", "T")]),
+        ];
+        let mut publisher = Self { daemon, services };
+        (0..publisher.services.len()).try_for_each(|n| publisher.toggle(n))?;
+        Ok(publisher)
     }
 
-    /// Returns the services with their state.
     pub(super) fn services(&self) -> &[Service] {
         &self.services
     }
 
-    pub(super) fn announce_all(&mut self) -> anyhow::Result<()> {
-        (0..self.services.len()).try_for_each(|n| self.announce(n))
-    }
-
-    fn announce(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some(Service {
-            sample,
-            is_announced,
-        }) = self.services.get_mut(n)
-        else {
-            return Ok(());
-        };
-        // Each service has its own host, as devices do, because the mDNS library says goodbye for the host together
-        // with the service.
-        let host = format!("petiole-demo-{}-{}.local.", process::id(), n + 1);
-        let service = ServiceInfo::new(
-            sample.kind,
-            &sample.name,
-            &host,
-            "",
-            sample.port,
-            sample.txt,
-        )
-        .with_context(|| sample.fullname())?
-        .enable_addr_auto();
-        self.daemon
-            .register(service)
-            .with_context(|| sample.fullname())?;
-        *is_announced = true;
-        Ok(())
-    }
-
-    /// Says goodbye for service `n`.
-    pub(super) fn say_goodbye(&mut self, n: usize) -> anyhow::Result<()> {
-        let Some(Service {
-            sample,
-            is_announced,
-        }) = self.services.get_mut(n)
-        else {
-            return Ok(());
-        };
-        // The result reports when the packets were sent, and nothing waits for that.
-        drop(
-            self.daemon
-                .unregister(&sample.fullname())
-                .with_context(|| sample.fullname())?,
-        );
-        *is_announced = false;
-        Ok(())
-    }
-
-    /// Withdraws service `n`, or announces it again.
+    /// Announces service `n`, or says goodbye for it.
     pub(super) fn toggle(&mut self, n: usize) -> anyhow::Result<()> {
-        match self.services.get(n) {
-            Some(service) if service.is_announced => self.say_goodbye(n),
-            Some(_) => self.announce(n),
-            None => Ok(()),
-        }
+        let Some(service) = self.services.get_mut(n) else {
+            return Ok(());
+        };
+        let name = service.fullname();
+        let sent = if service.is_announced {
+            // The result reports when the packets were sent, and nothing waits for that.
+            self.daemon.unregister(&name).map(drop)
+        } else {
+            service.info().and_then(|info| self.daemon.register(info))
+        };
+        service.is_announced = !service.is_announced;
+        sent.context(name)
     }
 }
 

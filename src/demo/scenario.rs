@@ -1,11 +1,12 @@
 //! Runs `petiole demo --once`: the scenario from the first packet to the last capacity entry, each step with its time.
 use super::{
-    plan::{Step, is_reached, is_removed},
-    publisher::Sample,
-    snapshot::Snapshot,
+    plan::{is_offered, is_removed, is_served, is_unhealthy},
+    publisher::Service,
+    seen::Seen,
     state::Demo,
 };
 use anyhow::bail;
+use jiff::Timestamp;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -16,98 +17,96 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the scenario. The error names the step that did not happen.
 pub(super) async fn run(demo: &mut Demo) -> anyhow::Result<()> {
-    let services = demo.publisher.services().iter();
-    let samples: Vec<Sample> = services.map(|service| service.sample.clone()).collect();
-    let devices: Vec<String> = samples.iter().map(Sample::fullname).collect();
-    let Some((last, _)) = samples.split_last() else {
-        bail!("the demo has no services")
-    };
     println!(
         "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device"
     );
     println!(
         "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
     );
-    for sample in &samples {
-        println!("           announced {}", sample.fullname());
+    let devices = Vec::from_iter(demo.publisher.services().iter().map(Service::fullname));
+    for device in &devices {
+        println!("           announced {device}");
     }
-    for step in [
-        Step::InstancesExist,
-        Step::ResourcesOffered,
-        Step::BrokersPrinted,
-    ] {
-        wait(demo, step, &devices, "").await?;
+    find(demo, &devices).await?;
+    if let Some((lost, staying)) = devices.split_last() {
+        lose(demo, lost, staying).await?;
     }
-    show_variables(demo);
-    let gone = instance_of(demo, &last.fullname());
-    println!("           goodbye from {}", last.fullname());
-    demo.publisher.say_goodbye(samples.len() - 1)?;
-    for step in [Step::Unhealthy, Step::InstanceGone, Step::CapacityGone] {
-        wait(demo, step, &devices, &gone).await?;
-    }
-    println!("           restarting the kubelet");
-    let before = demo.snapshot.kubelet_since;
-    demo.restart_kubelet();
-    wait_for(demo, Step::KubeletRestarted, |snapshot| {
-        snapshot.kubelet_since != before && is_reached(Step::KubeletRestarted, &devices, snapshot)
-    })
-    .await?;
     println!("all steps are done; the demo has removed its files");
     Ok(())
 }
 
-async fn wait(demo: &mut Demo, step: Step, devices: &[String], gone: &str) -> anyhow::Result<()> {
-    wait_for(demo, step, |snapshot| {
-        is_reached(step, devices, snapshot) && is_removed(step, gone, snapshot)
+/// Waits until each device has an Instance, a resource and a broker.
+async fn find(demo: &mut Demo, devices: &[String]) -> anyhow::Result<()> {
+    let all = |is_it: fn(&Seen, &str) -> bool| {
+        move |seen: &Seen| devices.iter().all(|device| is_it(seen, device))
+    };
+    let is_found = |seen: &Seen, device: &str| seen.instance_of(device).is_some();
+    wait(demo, "three services are three Instances", all(is_found)).await?;
+    let step = "three resources stand in the node's capacity and allocatable";
+    wait(demo, step, all(is_offered)).await?;
+    let step = "three brokers printed the variables of their devices";
+    wait(demo, step, all(is_served)).await?;
+    show_variables(demo);
+    Ok(())
+}
+
+/// Withdraws the last service, waits until nothing is left of it, and restarts the kubelet.
+async fn lose(demo: &mut Demo, lost: &str, staying: &[String]) -> anyhow::Result<()> {
+    let instance = demo.seen.instance_of(lost).unwrap_or_default().to_owned();
+    println!("           goodbye from {lost}");
+    demo.publisher.toggle(staying.len())?;
+    let step = "one service said goodbye: its resource is unhealthy, allocatable is 0";
+    let are_offered = |seen: &Seen| staying.iter().all(|device| is_offered(seen, device));
+    wait(demo, step, |seen| {
+        is_unhealthy(seen, lost) && are_offered(seen)
+    })
+    .await?;
+    let step = "its grace period is over: its Instance, socket and broker are removed";
+    wait(demo, step, |seen| is_removed(seen, &instance)).await?;
+    let have_brokers = |seen: &Seen| staying.iter().all(|device| is_served(seen, device));
+    let is_done = |seen: &Seen| {
+        let is_gone = seen.is_kubelet_up() && seen.resource_of(&instance).is_none();
+        is_gone && are_offered(seen) && have_brokers(seen)
+    };
+    wait(demo, "the kubelet dropped its capacity entry", is_done).await?;
+    println!("           restarting the kubelet");
+    let before = demo.seen.kubelet_since;
+    demo.restart_kubelet();
+    let step = "the kubelet was restarted: both other resources and brokers are back";
+    wait(demo, step, |seen| {
+        seen.kubelet_since != before && is_done(seen)
     })
     .await
 }
 
-async fn wait_for(
+async fn wait(
     demo: &mut Demo,
-    step: Step,
-    is_reached: impl Fn(&Snapshot) -> bool,
+    step: &str,
+    is_reached: impl Fn(&Seen) -> bool,
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
         demo.observe().await;
-        if is_reached(&demo.snapshot) {
-            let (at, took) = (
-                demo.started.elapsed().as_secs_f64(),
-                begun.elapsed().as_secs_f64(),
-            );
-            println!("{at:>7.2} s  {} (+{took:.2} s)", step.title());
+        if is_reached(&demo.seen) {
+            let (at, took) = (demo.live.time(Timestamp::now()), begun.elapsed());
+            println!("{at}{step} (+{:.2} s)", took.as_secs_f64());
             return Ok(());
         }
         if begun.elapsed() > STEP_TIMEOUT {
-            for event in &demo.events {
-                println!("{:>7.2} s  {}", event.at.as_secs_f64(), event.text);
-            }
-            bail!(
-                "this step was not reached within {} s: {}",
-                STEP_TIMEOUT.as_secs(),
-                step.title()
-            );
+            demo.print_changes();
+            let seconds = STEP_TIMEOUT.as_secs();
+            bail!("this step was not reached within {seconds} s: {step}");
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
 fn show_variables(demo: &Demo) {
-    for (pod, broker) in &demo.snapshot.brokers {
+    for (pod, printed) in &demo.seen.printed {
         println!("           {pod} printed:");
         let is_plain = |key: &str| !key.chars().rev().take(6).all(|c| c.is_ascii_hexdigit());
-        for (key, value) in broker.printed.iter().filter(|(key, _)| is_plain(key)) {
+        for (key, value) in printed.iter().filter(|(key, _)| is_plain(key)) {
             println!("             {key}={value}");
         }
     }
-}
-
-fn instance_of(demo: &Demo, device: &str) -> String {
-    let instances = &demo.snapshot.instances;
-    instances
-        .iter()
-        .find(|(_, i)| i.device == device)
-        .map(|(name, _)| name.clone())
-        .unwrap_or_default()
 }

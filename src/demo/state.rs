@@ -1,74 +1,43 @@
-//! Holds the state that the views of the demo share: the services, the last snapshot, and the events.
-use super::{
-    observe::Observer,
-    plan::{self, Event},
-    publisher::Publisher,
-    snapshot::Snapshot,
-};
-use std::time::Duration;
-use tokio::{sync::watch, time::Instant};
-
-/// The number of events that are kept for the view.
-const EVENTS_MAX: usize = 500;
-
-/// An event, with the time since the start of the demo.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TimedEvent {
-    pub(super) at: Duration,
-    pub(super) text: String,
-}
+//! Holds the state that the views of the demo share: the services, what was seen last, and the live view.
+use super::{home::Home, plan::changes, publisher::Publisher, seen::Seen};
+use crate::model::printable::printable;
+use jiff::Timestamp;
+use petiole_people::live::State;
+use tokio::sync::watch;
 
 /// The state that the views share.
 pub(super) struct Demo {
     pub(super) publisher: Publisher,
-    observer: Observer,
+    home: Home,
     /// Each change restarts the kubelet.
     restarts: watch::Sender<u64>,
-    pub(super) started: Instant,
-    /// The time of the last look since then.
-    looked: Duration,
-    pub(super) snapshot: Snapshot,
-    pub(super) events: Vec<TimedEvent>,
+    pub(super) seen: Seen,
+    /// The devices and the changes, as `petiole top` shows them.
+    pub(super) live: State,
 }
 
 impl Demo {
-    pub(super) fn new(
-        publisher: Publisher,
-        observer: Observer,
-        restarts: watch::Sender<u64>,
-    ) -> Self {
+    pub(super) fn new(publisher: Publisher, home: Home, restarts: watch::Sender<u64>) -> Self {
+        let (place, hint) = ("this node".to_owned(), home.source().hint());
         Self {
             publisher,
-            observer,
             restarts,
-            started: Instant::now(),
-            looked: Duration::ZERO,
-            snapshot: Snapshot::default(),
-            events: vec![],
+            seen: Seen::default(),
+            live: State::starting(place, hint, Timestamp::now()),
+            home,
         }
     }
 
-    /// Takes a snapshot, and records the changes since the last one.
+    /// Looks at the demo, and records the changes since the last look.
     pub(super) async fn observe(&mut self) {
-        let snapshot = self.observer.snapshot().await;
-        let now = self.started.elapsed();
-        let mut events: Vec<TimedEvent> = plan::events(&self.snapshot, &snapshot)
-            .into_iter()
-            .map(|Event { text, happened }| {
-                let ago = happened
-                    .and_then(|at| at.elapsed().ok())
-                    .unwrap_or_default();
-                // Not before the last look, in which it was not seen.
-                let at = now.saturating_sub(ago).max(self.looked);
-                TimedEvent { at, text }
-            })
-            .collect();
-        events.sort_by_key(|event| event.at);
-        self.events.extend(events);
-        self.looked = now;
-        self.snapshot = snapshot;
-        let surplus = self.events.len().saturating_sub(EVENTS_MAX);
-        self.events.drain(..surplus);
+        let look = Seen::look(&self.home).await;
+        let now = Timestamp::now();
+        let objects = look.as_ref().map(|seen| &seen.objects);
+        self.live.take(objects, now);
+        if let Ok(seen) = look {
+            self.live.record(changes(&self.seen, &seen), now);
+            self.seen = seen;
+        }
     }
 
     pub(super) fn restart_kubelet(&mut self) {
@@ -85,14 +54,20 @@ impl Demo {
             } else {
                 "withdrew"
             };
-            let text = format!("you {what} {}", service.sample.name);
+            let text = format!("you {what} {}", service.name);
             self.record(text);
         }
         Ok(())
     }
 
+    /// Prints the changes since the last call, a line each.
+    pub(super) fn print_changes(&mut self) {
+        for change in self.live.take_changes() {
+            println!("{}{}", self.live.time(change.at), printable(&change.text));
+        }
+    }
+
     fn record(&mut self, text: String) {
-        let at = self.started.elapsed();
-        self.events.push(TimedEvent { at, text });
+        self.live.record(vec![text], Timestamp::now());
     }
 }

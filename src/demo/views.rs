@@ -1,9 +1,6 @@
 //! Shows a running demo until the user ends it: as a live table, or as a line for each event.
-use super::{
-    screen::{self, Key, View},
-    state::Demo,
-};
-use petiole_people::screen::{Screen, keys};
+use super::{screen, state::Demo};
+use petiole_people::screen::{Key, Screen, keys};
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -13,24 +10,21 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(100);
 /// Shows the live table until the user presses `q`.
 pub(super) async fn live(demo: &mut Demo) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
-    let mut keys = keys(screen::meaning);
+    let mut keys = keys();
     let mut ticks = ticks();
     loop {
-        demo.observe().await;
-        let view = View {
-            snapshot: &demo.snapshot,
-            services: demo.publisher.services(),
-            events: &demo.events,
-        };
-        screen.draw(|frame| screen::draw(frame, &view))?;
         tokio::select! {
-            _ = ticks.tick() => {}
+            _ = ticks.tick() => demo.observe().await,
             key = keys.recv() => match key {
-                Some(Key::Quit) | None => return Ok(()),
-                Some(Key::RestartKubelet) => demo.restart_kubelet(),
-                Some(Key::Toggle(n)) => demo.toggle(n)?,
+                Some(Key::Letter('k')) if !demo.live.is_typing => demo.restart_kubelet(),
+                Some(Key::Letter(digit @ '1'..='9')) if !demo.live.is_typing => {
+                    demo.toggle(usize::from(digit as u8 - b'1'))?;
+                }
+                Some(key) if !demo.live.press(key) => {}
+                Some(_) | None => return Ok(()),
             }
         }
+        screen.draw(|frame| screen::draw(frame, demo))?;
     }
 }
 
@@ -46,9 +40,7 @@ pub(super) async fn plain(demo: &mut Demo) -> anyhow::Result<()> {
     loop {
         ticks.tick().await;
         demo.observe().await;
-        for event in demo.events.drain(..) {
-            println!("{:>7.2} s  {}", event.at.as_secs_f64(), event.text);
-        }
+        demo.print_changes();
     }
 }
 

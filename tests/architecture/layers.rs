@@ -7,7 +7,8 @@ use crate::source::{CodePath, Source, production_sources};
 const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
-    &["convert", "demo", "live"],
+    &["convert", "demo"],
+    &["live"],
     &["agent", "controller", "inspect", "kubelet", "tidy"],
     &["discovery", "store"],
     &["merge"],

@@ -39,7 +39,6 @@ const NO_INPUT: &[&str] = &[
     "crates/petiole-people/src/inspect/why/plan/without_instances.rs: TROUBLES_MAX",
     "crates/petiole-people/src/live/state.rs: CHANGES_MAX",
     "crates/petiole-telemetry/src/http.rs: NAMED_MAX",
-    "demo/state.rs: EVENTS_MAX",
     "discovery/external/listing.rs: SHOWN_MAX",
     "merge/events.rs: MOST",
     "merge/stale.rs: REMOVED_MAX",

@@ -73,7 +73,7 @@ fn a_service_of_another_program_appears_in_the_demo_and_goes_again() {
     let name = format!("Neighbour {}", std::process::id());
     let publisher = Publisher::start(vec![Announced::new(&name, "_http._tcp")]);
     let demo = Demo::start("--plain");
-    demo.prints(&format!("created for \"{name}._http._tcp.local.\""));
+    demo.prints(&format!("{name} (zeroconf-http-"));
     publisher.goodbye(&format!("{name}._http._tcp.local."));
     demo.prints("is unhealthy");
 }

@@ -36,9 +36,43 @@ impl Drop for Screen {
     }
 }
 
+/// A command of the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    Quit,
+    Up,
+    Down,
+    First,
+    Last,
+    Enter,
+    Escape,
+    Backspace,
+    /// A letter of the search while it is typed, and a command otherwise.
+    Letter(char),
+}
+
+/// Returns the command that a key means.
+fn meaning(key: KeyCode) -> Option<Key> {
+    let keys = [
+        (INTERRUPT, Key::Quit),
+        (KeyCode::Esc, Key::Escape),
+        (KeyCode::Enter, Key::Enter),
+        (KeyCode::Backspace, Key::Backspace),
+        (KeyCode::Up, Key::Up),
+        (KeyCode::Down, Key::Down),
+        (KeyCode::Home, Key::First),
+        (KeyCode::End, Key::Last),
+    ];
+    let known = keys.into_iter().find(|(known, _)| *known == key);
+    if let (None, KeyCode::Char(letter)) = (&known, key) {
+        return Some(Key::Letter(letter));
+    }
+    known.map(|(_, meaning)| meaning)
+}
+
 /// Returns the keys that are pressed, as the commands that they mean. They are read by a thread, because reading a terminal
 /// blocks. The thread ends with the receiver.
-pub fn keys<K: Send + 'static>(meaning: fn(KeyCode) -> Option<K>) -> mpsc::Receiver<K> {
+pub fn keys() -> mpsc::Receiver<Key> {
     let (sender, receiver) = mpsc::channel(16);
     thread::spawn(move || {
         while !sender.is_closed() {
@@ -59,7 +93,7 @@ pub fn keys<K: Send + 'static>(meaning: fn(KeyCode) -> Option<K>) -> mpsc::Recei
 }
 
 /// Ctrl-C, which a terminal in this mode sends as a key.
-pub const INTERRUPT: KeyCode = KeyCode::Char('\u{3}');
+const INTERRUPT: KeyCode = KeyCode::Char('\u{3}');
 
 /// Returns the key without its modifiers, or [`INTERRUPT`].
 fn code(key: KeyEvent) -> KeyCode {
@@ -140,7 +174,7 @@ fn shortened(cell: &str, width: usize) -> String {
 }
 
 /// Returns the beginning of a text that is longer than `width`, with an ellipsis.
-pub fn cut(text: &str, width: u16) -> String {
+pub(crate) fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
     if text.chars().count() > width {
         let begin = text.chars().take(width.saturating_sub(1));
@@ -151,7 +185,7 @@ pub fn cut(text: &str, width: u16) -> String {
 }
 
 /// Returns a block with a line above it that has a title.
-pub fn titled(title: &str) -> Block<'_> {
+pub(crate) fn titled(title: &str) -> Block<'_> {
     Block::new()
         .borders(Borders::TOP)
         .title(format!(" {title} "))
@@ -183,6 +217,13 @@ mod tests {
             .trim_matches('"')
             .trim_end()
             .to_owned()
+    }
+
+    #[test]
+    fn a_letter_is_itself_and_a_key_without_a_meaning_is_none() {
+        assert_eq!(meaning(KeyCode::Char('x')), Some(Key::Letter('x')));
+        assert_eq!(meaning(INTERRUPT), Some(Key::Quit));
+        assert_eq!(meaning(KeyCode::F(1)), None);
     }
 
     #[test]

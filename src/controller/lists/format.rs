@@ -1,7 +1,6 @@
 //! Writes the devices of a Configuration as a list: for programs as JSON, and for Prometheus as `http_sd`. Pure.
 use crate::{
     api::{
-        condition::{Condition, ConditionType},
         instance::{Instance, is_seen},
         names,
     },
@@ -124,20 +123,12 @@ fn device(instance: &Instance) -> Device<'_> {
         instance: instance.metadata.name.as_deref().unwrap_or_default(),
         device: id.map(String::as_str),
         address: address(&spec.broker_properties),
-        healthy: is_healthy(instance),
+        healthy: instance.unavailable().is_none(),
         nodes: nodes
             .filter(|node| status.is_none_or(|status| is_seen(status, node)))
             .collect(),
         properties: &spec.broker_properties,
     }
-}
-
-/// Returns whether a node sees the device.
-pub(crate) fn is_healthy(instance: &Instance) -> bool {
-    let conditions = instance.status.as_ref();
-    let conditions = conditions.map_or(&[][..], |status| &status.conditions);
-    // The condition is there from the first time on that no node saw the device.
-    Condition::of_type(conditions, ConditionType::Available).is_none_or(Condition::is_true)
 }
 
 /// Returns the address of a device, if it has one that means the same host on every node.

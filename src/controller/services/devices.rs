@@ -7,7 +7,7 @@ use super::action::{Action, Apply, Kind, Owner, Service};
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
     controller::{
-        lists::format::{Devices, is_healthy, target},
+        lists::format::{Devices, target},
         outcome::Problems,
         world::{Meta, OwnedService, SliceContent, World},
     },
@@ -98,7 +98,7 @@ impl Planning<'_> {
         for instance in devices.flat_map(|devices| devices.instances) {
             let name = instance.metadata.name.clone().unwrap_or_default();
             let found = if is_allowed {
-                self.endpoint(target(&instance), is_healthy(&instance))
+                self.endpoint(target(&instance), instance.unavailable().is_none())
             } else {
                 Err(String::new())
             };

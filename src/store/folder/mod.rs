@@ -23,6 +23,7 @@ use super::{
 use crate::{
     api::{
         configuration::{Configuration, ConfigurationStatus, Problem},
+        instance::Instance,
         reason::Reason,
     },
     files,
@@ -35,7 +36,7 @@ use plan::Known;
 use std::{
     collections::BTreeMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
@@ -223,6 +224,11 @@ impl Inner {
         // A panic while the lock was held leaves values that the next read replaces.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the Configurations and the Instances in an agent's state folder.
+pub fn objects(state: &Path) -> anyhow::Result<(Vec<Configuration>, Vec<Instance>)> {
+    Ok((configurations(state)?, instances(state)?))
 }
 
 /// Checks that the two folders differ, because the agent clears the folder that it writes to.

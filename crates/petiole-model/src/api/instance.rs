@@ -153,6 +153,9 @@ pub const HEALTHY: &str = "Healthy";
 /// The `health` of a device that a node does not see, and the `state` of it in the node's NodeDevices.
 pub const UNHEALTHY: &str = "Unhealthy";
 
+/// The conditions that an Instance has only while its device is in trouble, the gravest first.
+pub const TROUBLES: [ConditionType; 2] = [ConditionType::IdentityChanged, ConditionType::Flapping];
+
 /// The health of a device on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -203,6 +206,25 @@ impl Instance {
         let is_left = !self.spec.shared && self.spec.nodes.is_empty();
         self.spec.names_node(node) || is_left && self.is_known_to(node)
     }
+
+    /// Returns a condition of the device.
+    pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
+        Condition::of_type(&self.status.as_ref()?.conditions, type_)
+    }
+
+    /// Returns the condition that says that no node sees the device.
+    pub fn unavailable(&self) -> Option<&Condition> {
+        // The condition is there from the first time on that no node saw the device.
+        let available = self.condition(ConditionType::Available);
+        available.filter(|condition| !condition.is_true())
+    }
+
+    /// Returns the condition that says what is wrong with the device itself: no node sees it, or it is in one of the [`TROUBLES`].
+    pub fn trouble(&self) -> Option<&Condition> {
+        let troubles = TROUBLES.iter().filter_map(|type_| self.condition(*type_));
+        let mut troubles = troubles.filter(|condition| condition.is_true());
+        self.unavailable().or_else(|| troubles.next())
+    }
 }
 
 impl InstanceSpec {
@@ -230,4 +252,46 @@ impl InstanceSpec {
 pub fn is_seen(status: &InstanceStatus, node: &str) -> bool {
     let mut entries = status.nodes.iter();
     entries.all(|entry| entry.name != node || entry.health == HEALTHY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_no_node_sees_is_the_gravest_trouble_and_a_device_that_was_always_seen_has_none() {
+        for (conditions, expected) in [
+            (json!([]), None),
+            (
+                json!([["Available", "True"], ["BrokersReady", "False"]]),
+                None,
+            ),
+            (json!([["Flapping", "True"]]), Some("Flapping")),
+            (
+                json!([["Flapping", "True"], ["IdentityChanged", "True"]]),
+                Some("IdentityChanged"),
+            ),
+            (json!([["Flapping", "False"], ["Available", "True"]]), None),
+            (
+                json!([["IdentityChanged", "True"], ["Available", "False"]]),
+                Some("Available"),
+            ),
+        ] {
+            let conditions = conditions.as_array().unwrap().iter();
+            let conditions = conditions.map(|of| {
+                json!({"type": of[0], "status": of[1], "reason": "", "message": "", "lastTransitionTime": ""})
+            });
+            let object = json!({
+                "metadata": {},
+                "spec": {"configurationName": "cams", "cdiName": "", "capacity": 1},
+                "status": {"conditions": Vec::from_iter(conditions)},
+            });
+            let instance: Instance = serde_json::from_value(object).unwrap();
+            let trouble = instance.trouble().map(|condition| condition.type_.as_str());
+            assert_eq!(trouble, expected, "{instance:?}");
+            let is_unavailable = expected == Some("Available");
+            assert_eq!(instance.unavailable().is_some(), is_unavailable);
+        }
+    }
 }

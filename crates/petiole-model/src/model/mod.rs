@@ -12,7 +12,6 @@ pub mod division;
 pub mod dra;
 pub mod hidden;
 pub mod instance_name;
-pub mod instance_row;
 pub mod limits;
 pub mod name_template;
 pub mod names;

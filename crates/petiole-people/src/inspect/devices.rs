@@ -9,7 +9,7 @@ use super::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use petiole_model::{
     api::{
-        condition::{Condition, ConditionType},
+        condition::ConditionType,
         instance::{Instance, InstanceStatus, is_seen},
         names::{self, INSTANCE_LABEL},
     },
@@ -118,9 +118,10 @@ fn device(
     let age = created.map(|Time(at)| now.duration_since(*at));
     let health = health(instance);
     let cause = if health == Device::HEALTHY {
-        condition(instance, ConditionType::BrokersReady).filter(|c| !c.is_true())
+        let ready = instance.condition(ConditionType::BrokersReady);
+        ready.filter(|condition| !condition.is_true())
     } else {
-        trouble(instance)
+        instance.trouble()
     };
     let problem = if health == Device::HEALTHY {
         cause.map(|condition| condition.reason.clone())
@@ -180,7 +181,7 @@ pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
 
 /// Returns `Healthy`, or what is wrong: the reason of the condition, or the nodes that do not see the device.
 fn health(instance: &Instance) -> String {
-    if let Some(trouble) = trouble(instance) {
+    if let Some(trouble) = instance.trouble() {
         return if trouble.is_true() {
             trouble.type_.clone()
         } else {
@@ -194,21 +195,6 @@ fn health(instance: &Instance) -> String {
         [] => Device::HEALTHY.to_owned(),
         some => format!("Unhealthy on {}", listed(some)),
     }
-}
-
-/// Returns the condition that says what is wrong with the device itself.
-fn trouble(instance: &Instance) -> Option<&Condition> {
-    let available = condition(instance, ConditionType::Available);
-    let troubles = [ConditionType::IdentityChanged, ConditionType::Flapping];
-    let mut troubles = troubles
-        .into_iter()
-        .filter_map(|type_| condition(instance, type_));
-    let unavailable = available.filter(|condition| !condition.is_true());
-    unavailable.or_else(|| troubles.find(|condition| condition.is_true()))
-}
-
-fn condition(instance: &Instance, type_: ConditionType) -> Option<&Condition> {
-    Condition::of_type(&instance.status.as_ref()?.conditions, type_)
 }
 
 impl Device {

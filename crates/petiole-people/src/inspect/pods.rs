@@ -37,7 +37,7 @@ pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     node.filter(|node| !node.is_empty())
 }
 
-pub(crate) fn phase(pod: &Pod) -> &str {
+pub fn phase(pod: &Pod) -> &str {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     phase.unwrap_or("Unknown")
 }
@@ -63,7 +63,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Returns the states of all containers, of init containers first.
-pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
     let init = status.and_then(|s| s.init_container_statuses.as_ref());
     let main = status.and_then(|s| s.container_statuses.as_ref());
@@ -89,7 +89,7 @@ pub(crate) fn inspection(ObjectKey { namespace, name }: &ObjectKey, pod: &Pod) -
     }
 }
 
-pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {
+pub fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {
     pod.metadata.labels.as_ref()?.get(key)
 }
 

@@ -2,7 +2,7 @@
 use petiole_model::model::printable;
 
 /// Returns a number with its noun.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
+pub fn plural(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }

@@ -1,5 +1,5 @@
-//! Shows the devices of a cluster, or of a node without a cluster, live: on a terminal for `petiole top`, and in a browser
-//! for `petiole web`. It writes nothing.
+//! Shows the devices of a cluster, or of a node without a cluster, live: on a terminal for `petiole top` and `petiole demo`, and in a
+//! browser for `petiole web`. It writes nothing.
 //!
 //! `source` looks again and again, and `state` keeps what is shown and decides what has changed. `view` draws it on the
 //! terminal; `page` has the files of the web page,
@@ -15,3 +15,5 @@ mod view;
 pub mod web;
 
 pub use source::Source;
+pub use state::State;
+pub use view::draw;

@@ -59,7 +59,7 @@ impl Source {
     }
 
     /// Returns where to look next if there are no devices.
-    pub(super) fn hint(&self) -> String {
+    pub fn hint(&self) -> String {
         match self {
             Self::Cluster { .. } => {
                 "`petiole why configuration/NAME` says why a Configuration has none.".to_owned()
@@ -68,6 +68,21 @@ impl Source {
                 "`petiole get configurations --state {}` says what is wrong with a Configuration.",
                 state.display()
             ),
+        }
+    }
+
+    /// Looks at the place once.
+    pub async fn look(&self) -> anyhow::Result<Snapshot> {
+        match self {
+            Self::Cluster { client, scope } => follow::look(client, scope).await,
+            Self::Node {
+                root_dir,
+                state,
+                read,
+            } => {
+                let (configurations, instances) = read(state)?;
+                Ok(node(&Kubelet::new(root_dir), configurations, instances).await)
+            }
         }
     }
 }
@@ -80,16 +95,10 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     match source {
         Source::Cluster { client, scope } => follow::run(client, scope, looks, stop).await,
-        Source::Node {
-            root_dir,
-            state,
-            read,
-        } => {
-            let kubelet = Kubelet::new(&root_dir);
+        Source::Node { .. } => {
             let looking = async {
                 loop {
-                    let snapshot = node(&kubelet, read(&state)).await;
-                    looks.send_replace(Some(Arc::new(snapshot)));
+                    looks.send_replace(Some(Arc::new(source.look().await)));
                     sleep(LOOK_INTERVAL).await;
                 }
             };
@@ -102,9 +111,9 @@ pub(super) async fn run(
 /// Returns the objects of a node. Without an answer of the kubelet the users of the devices are missing.
 async fn node(
     kubelet: &Kubelet,
-    folder: anyhow::Result<(Vec<Configuration>, Vec<Instance>)>,
-) -> anyhow::Result<Snapshot> {
-    let (configurations, instances) = folder?;
+    configurations: Vec<Configuration>,
+    instances: Vec<Instance>,
+) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let configurations = configurations
         .into_iter()
@@ -132,5 +141,5 @@ async fn node(
             snapshot.unread.push(format!("{e:#}"));
         }
     }
-    Ok(snapshot)
+    snapshot
 }

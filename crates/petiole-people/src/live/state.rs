@@ -4,62 +4,29 @@ use crate::{
     inspect::{
         devices::{Device, devices},
         node_only,
+        slots::UsedSlot,
         snapshot::Snapshot,
         words::plural,
     },
-    screen::INTERRUPT,
+    screen::Key,
 };
 use k8s_openapi::jiff::Timestamp;
 use petiole_model::api::condition::{Condition, ConditionType};
-use ratatui::crossterm::event::KeyCode;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     time::Duration,
 };
 
 /// The number of changes that are kept.
 const CHANGES_MAX: usize = 200;
 
-/// A command of the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
-    Quit,
-    Up,
-    Down,
-    First,
-    Last,
-    Enter,
-    Escape,
-    Backspace,
-    /// A letter of the search while it is typed, and a command otherwise.
-    Letter(char),
-}
-
-/// Returns the command that a key means.
-pub(super) fn meaning(key: KeyCode) -> Option<Key> {
-    let keys = [
-        (INTERRUPT, Key::Quit),
-        (KeyCode::Esc, Key::Escape),
-        (KeyCode::Enter, Key::Enter),
-        (KeyCode::Backspace, Key::Backspace),
-        (KeyCode::Up, Key::Up),
-        (KeyCode::Down, Key::Down),
-        (KeyCode::Home, Key::First),
-        (KeyCode::End, Key::Last),
-    ];
-    let known = keys.into_iter().find(|(known, _)| *known == key);
-    if let (None, KeyCode::Char(letter)) = (&known, key) {
-        return Some(Key::Letter(letter));
-    }
-    known.map(|(_, meaning)| meaning)
-}
-
 /// A change, with the time at which it was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Change {
-    pub(super) at: Timestamp,
-    pub(super) text: String,
+pub struct Change {
+    pub at: Timestamp,
+    pub text: String,
 }
 
 /// The namespace and the name of an Instance.
@@ -98,10 +65,12 @@ struct NotReady {
 
 /// The state that the terminal and the browser show.
 #[derive(Debug)]
-pub(super) struct State {
+pub struct State {
     pub(super) place: String,
     /// The command to run next if there are no devices.
     pub(super) hint: String,
+    /// The time from which the times of changes count. Without it they are times of the day.
+    pub(super) started: Option<Timestamp>,
     pub(super) now: Timestamp,
     /// The devices of the last look that succeeded, those with a problem first.
     devices: Option<Vec<Device>>,
@@ -115,7 +84,7 @@ pub(super) struct State {
     pub(super) changes: Vec<Change>,
     pub(super) filter: Filter,
     /// True while the user types the words of a search.
-    pub(super) is_typing: bool,
+    pub is_typing: bool,
     /// The namespace and the name of the selected Instance.
     selected: Option<(String, String)>,
 }
@@ -125,6 +94,7 @@ impl State {
         Self {
             place,
             hint,
+            started: None,
             now: Timestamp::UNIX_EPOCH,
             devices: None,
             looked_at: Timestamp::UNIX_EPOCH,
@@ -139,8 +109,17 @@ impl State {
         }
     }
 
+    /// Returns the state of a place that starts now, without devices: each device that is found is a change.
+    pub fn starting(place: String, hint: String, now: Timestamp) -> Self {
+        Self {
+            devices: Some(vec![]),
+            started: Some(now),
+            ..Self::new(place, hint)
+        }
+    }
+
     /// Takes in the result of a look.
-    pub(super) fn take(&mut self, look: Result<&Snapshot, &anyhow::Error>, now: Timestamp) {
+    pub fn take(&mut self, look: Result<&Snapshot, &anyhow::Error>, now: Timestamp) {
         self.now = now;
         self.is_stale = look.is_err();
         match look {
@@ -156,12 +135,9 @@ impl State {
                 self.error = snapshot.unread.first().cloned();
                 let mut after = devices(snapshot, now);
                 filter::sort(&mut after);
-                if let Some(before) = &self.devices {
-                    let texts = changes(before, &after).into_iter();
-                    (self.changes).extend(texts.map(|text| Change { at: now, text }));
-                }
-                let surplus = self.changes.len().saturating_sub(CHANGES_MAX);
-                self.changes.drain(..surplus);
+                let before = self.devices.as_ref();
+                let texts = before.map(|before| changes(before, &after));
+                self.record(texts.unwrap_or_default(), now);
                 self.configurations = not_ready(snapshot);
                 self.notes = node_only::sentences(snapshot);
                 self.devices = Some(after);
@@ -170,8 +146,29 @@ impl State {
         }
     }
 
+    /// Records changes that were seen at a time.
+    pub fn record(&mut self, texts: Vec<String>, at: Timestamp) {
+        let texts = texts.into_iter();
+        self.changes.extend(texts.map(|text| Change { at, text }));
+        let surplus = self.changes.len().saturating_sub(CHANGES_MAX);
+        self.changes.drain(..surplus);
+    }
+
+    /// Returns the changes, and keeps none of them.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        mem::take(&mut self.changes)
+    }
+
+    /// Returns a time as it stands before a change.
+    pub fn time(&self, at: Timestamp) -> String {
+        match self.started {
+            Some(started) => format!("{:>7.2} s  ", at.duration_since(started).as_secs_f64()),
+            None => at.strftime("%H:%M:%S  ").to_string(),
+        }
+    }
+
     /// Carries out a command. Returns whether it ends the program.
-    pub(super) fn press(&mut self, key: Key) -> bool {
+    pub fn press(&mut self, key: Key) -> bool {
         match key {
             Key::Escape if self.is_typing || self.filter != Filter::default() => {
                 (self.is_typing, self.filter) = (false, Filter::default());
@@ -183,7 +180,10 @@ impl State {
             }
             Key::Letter(letter) if self.is_typing => self.filter.search.push(letter),
             Key::Letter(letter) => return self.command(letter),
-            Key::Up | Key::Down | Key::First | Key::Last => self.select(key),
+            Key::Up => self.select(|row, _| row.saturating_sub(1)),
+            Key::Down => self.select(|row, last| (row + 1).min(last)),
+            Key::First => self.select(|_, _| 0),
+            Key::Last => self.select(|_, last| last),
         }
         false
     }
@@ -193,8 +193,8 @@ impl State {
         let devices = self.devices.as_deref().unwrap_or_default();
         match letter {
             'q' => return true,
-            'k' => self.select(Key::Up),
-            'j' => self.select(Key::Down),
+            'k' => return self.press(Key::Up),
+            'j' => return self.press(Key::Down),
             '/' => self.is_typing = true,
             'n' => self.filter.advance(By::Node, devices),
             'c' => self.filter.advance(By::Configuration, devices),
@@ -209,20 +209,12 @@ impl State {
         false
     }
 
-    /// Selects another row.
-    fn select(&mut self, key: Key) {
+    /// Selects another row, by the present one and the last.
+    fn select(&mut self, other: fn(usize, usize) -> usize) {
         let devices = self.devices();
         let last = devices.len().saturating_sub(1);
         let row = self.row(&devices).unwrap_or_default();
-        let row = match key {
-            Key::Up => row.saturating_sub(1),
-            Key::Down => (row + 1).min(last),
-            Key::Last => last,
-            Key::First | Key::Quit | Key::Enter | Key::Escape | Key::Backspace | Key::Letter(_) => {
-                0
-            }
-        };
-        let selected = devices.get(row);
+        let selected = devices.get(other(row, last));
         self.selected = selected.map(|d| (d.namespace.clone(), d.instance.clone()));
     }
 
@@ -365,17 +357,21 @@ fn of_device(was: &Device, is: &Device) -> Vec<String> {
 
 /// Describes which slots were released and given since the last look.
 fn uses(was: Option<&Device>, is: &Device) -> Vec<String> {
-    let holders = |device: &Device| -> BTreeSet<(String, String)> {
-        let used = device.used.iter();
-        used.map(|used| (used.slot.clone(), used.cell())).collect()
-    };
-    let (had, has) = (was.map(holders).unwrap_or_default(), holders(is));
-    let released = had.difference(&has);
+    let (had, has) = (was.map_or(&[][..], |was| &was.used), &is.used);
+    let is_in = |others: &[UsedSlot], slot: &UsedSlot| others.iter().any(|it| is_same(it, slot));
+    let released = had.iter().filter(|slot| !is_in(has, slot));
     let released =
-        released.map(|(_, holder)| format!("{} is not used by {holder} any more", name(is)));
-    let given = has.difference(&had);
-    let given = given.map(|(_, holder)| format!("{} is used by {holder}", name(is)));
+        released.map(|slot| format!("{} is not used by {} any more", name(is), slot.cell()));
+    let given = has.iter().filter(|slot| !is_in(had, slot));
+    let given = given.map(|slot| format!("{} is used by {}", name(is), slot.cell()));
     released.chain(given).collect()
+}
+
+/// Returns whether a slot has the same holder in two looks, as far as both know it: a kubelet that does not answer names no Pods.
+fn is_same(one: &UsedSlot, other: &UsedSlot) -> bool {
+    let is_known = one.has_known_pods && other.has_known_pods;
+    let has_same_node = one.slot == other.slot && one.node == other.node;
+    has_same_node && (!is_known || one.cell() == other.cell())
 }
 
 /// Returns the names of the device and of its Instance.

@@ -1,7 +1,7 @@
 //! Shows the devices on a terminal.
 use super::{
     source::{self, Look, Source},
-    state::{State, meaning},
+    state::State,
     view,
 };
 use crate::screen::{Screen, keys};
@@ -29,7 +29,7 @@ pub async fn run(source: Source, shutdown: CancellationToken) -> anyhow::Result<
 
 async fn show(mut state: State, mut looks: watch::Receiver<Option<Look>>) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
-    let mut keys = keys(meaning);
+    let mut keys = keys();
     let mut ticks = interval(REDRAW_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -45,6 +45,6 @@ async fn show(mut state: State, mut looks: watch::Receiver<Option<Look>>) -> any
                 Some(_) | None => return Ok(()),
             }
         }
-        screen.draw(|frame| view::draw(frame, &state))?;
+        screen.draw(|frame| view::draw(frame, frame.area(), "petiole top", &state))?;
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 use petiole_model::model::printable::printable;
 use ratatui::{
     Frame,
-    layout::{Constraint, Layout},
+    layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
     widgets::{Paragraph, Wrap},
@@ -21,18 +21,26 @@ const WIDTHS: [u16; 7] = [28, 28, 20, 6, 24, 6, 60];
 const DETAIL_LINES: u16 = 7;
 const CHANGE_LINES: u16 = 8;
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+/// The lines that are of no list: the head, the details, and the foot.
+const OTHER_LINES: u16 = 2 + DETAIL_LINES + 1 + 1;
+
+/// Draws the state into a part of the screen, below the name of the program.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, program: &'static str, state: &State) {
+    let devices = state.devices();
+    let rows: Vec<_> = devices.iter().map(row).collect();
+    let listed = u16::try_from(rows.len() + 3).unwrap_or(u16::MAX);
+    let left = area
+        .height
+        .saturating_sub(OTHER_LINES.saturating_add(listed));
     let [head, list, detail, changes, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Min(4),
         Constraint::Length(DETAIL_LINES + 1),
-        Constraint::Length(CHANGE_LINES + 1),
+        Constraint::Length(left.max(CHANGE_LINES + 1)),
         Constraint::Length(1),
     ])
-    .areas(frame.area());
-    frame.render_widget(Paragraph::new(title(state)), head);
-    let devices = state.devices();
-    let rows: Vec<_> = devices.iter().map(row).collect();
+    .areas(area);
+    frame.render_widget(Paragraph::new(title(program, state)), head);
     let selected = state.row(&devices);
     let chosen = state.filter.said();
     let title = if state.is_typing || !chosen.is_empty() {
@@ -59,11 +67,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let lines = chosen.map_or_else(|| nothing(state), details);
     let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
     frame.render_widget(paragraph.block(titled("Selected")), detail);
-    let paragraph = Paragraph::new(latest(state, changes.width));
-    frame.render_widget(
-        paragraph.block(titled("Changes, newest first (UTC)")),
-        changes,
-    );
+    let paragraph = Paragraph::new(latest(state, changes));
+    let title = match state.started {
+        Some(_) => "Changes, newest first",
+        None => "Changes, newest first (UTC)",
+    };
+    frame.render_widget(paragraph.block(titled(title)), changes);
     let help = if state.is_typing {
         format!(
             "search: {}_   Enter done   Esc all devices",
@@ -77,22 +86,24 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 }
 
 /// Returns the last changes, the newest first.
-fn latest(state: &State, width: u16) -> Vec<Line<'_>> {
-    let room = width.saturating_sub(10);
-    let latest = state.changes.iter().rev().take(CHANGE_LINES.into());
+fn latest(state: &State, area: Rect) -> Vec<Line<'_>> {
+    let latest = state.changes.iter().rev().take(area.height.into());
     latest
         .map(|change| {
-            let time = change.at.strftime("%H:%M:%S  ").to_string();
+            let time = state.time(change.at);
+            let room = area
+                .width
+                .saturating_sub(u16::try_from(time.len()).unwrap_or(u16::MAX));
             let time = Span::styled(time, Style::new().fg(Color::DarkGray));
             Line::from(vec![time, Span::raw(cut(&printable(&change.text), room))])
         })
         .collect()
 }
 
-fn title(state: &State) -> Vec<Line<'_>> {
+fn title<'a>(program: &'static str, state: &'a State) -> Vec<Line<'a>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let head = Line::from(vec![
-        Span::styled("petiole top", bold),
+        Span::styled(program, bold),
         Span::raw(format!("  {}: {}", state.place, state.summary())),
     ]);
     let said = match &state.error {
@@ -173,17 +184,16 @@ fn details(device: &Device) -> Vec<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::state::{
-            Key,
-            tests::{instance, state},
-        },
+        super::state::tests::{instance, state},
         *,
     };
+    use crate::screen::Key;
     use ratatui::{Terminal, backend::TestBackend};
 
     fn screen(state: &State) -> String {
         let mut terminal = Terminal::new(TestBackend::new(80, 30)).unwrap();
-        terminal.draw(|frame| draw(frame, state)).unwrap();
+        let draw = |frame: &mut Frame<'_>| draw(frame, frame.area(), "petiole top", state);
+        terminal.draw(draw).unwrap();
         terminal.backend().to_string()
     }
 

@@ -106,8 +106,7 @@ pub(super) fn brokers(snapshot: &Snapshot) -> Vec<Check> {
 pub(super) fn devices(snapshot: &Snapshot) -> Vec<Check> {
     let mut by_reason = ByReason::new();
     for (key, instance) in &snapshot.instances {
-        let conditions = instance.status.as_ref().map(|s| &s.conditions);
-        if let Some(its) = failed(conditions, ConditionType::Available) {
+        if let Some(its) = instance.unavailable() {
             by_reason
                 .entry(&its.reason)
                 .or_default()

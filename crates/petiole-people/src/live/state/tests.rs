@@ -1,7 +1,7 @@
 use super::*;
 use petiole_model::{
     api::instance::Instance,
-    model::{instance_name::InstanceKey, typed_names::ConfigurationKey},
+    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::ConfigurationKey},
 };
 use serde_json::json;
 
@@ -84,6 +84,51 @@ fn each_change_is_said_once() {
     assert_eq!(
         state.changes[4].text,
         "camera a (a) is not used by node-1 any more"
+    );
+}
+
+#[test]
+fn a_kubelet_that_does_not_answer_takes_no_device_from_its_pod() {
+    let pod = json!({
+        "spec": {"nodeName": "node-1", "containers": [{
+            "name": "main", "resources": {"limits": {"akri.sh/a": "1"}},
+        }]},
+    });
+    let pod = (
+        ObjectKey::new("default", "web"),
+        serde_json::from_value(pod).unwrap(),
+    );
+    let mut with_pod = snapshot([instance("a", "node-1", true)]);
+    with_pod.pods = [pod].into();
+    let mut silent = snapshot([instance("a", "node-1", true)]);
+    silent.hidden.pods = true;
+    let mut state = state([instance("a", "", true)]);
+    for look in [&with_pod, &silent, &with_pod] {
+        state.take(Ok(look), Timestamp::UNIX_EPOCH);
+    }
+    let texts: Vec<_> = state.changes.iter().map(|c| c.text.as_str()).collect();
+    assert_eq!(texts, ["camera a (a) is used by default/web on node-1"]);
+}
+
+#[test]
+fn a_place_that_starts_now_has_no_devices_yet_and_counts_the_seconds() {
+    let begun = Timestamp::UNIX_EPOCH;
+    let mut state = State::starting("here".to_owned(), String::new(), begun);
+    state.take(Ok(&snapshot([instance("a", "", true)])), begun);
+    state.record(vec!["the kubelet is up".to_owned()], begun);
+    let texts: Vec<_> = state.take_changes().into_iter().map(|c| c.text).collect();
+    assert_eq!(
+        texts,
+        ["camera a (a) was found: Healthy", "the kubelet is up"]
+    );
+    assert!(state.take_changes().is_empty());
+    assert_eq!(
+        state.time(begun + Duration::from_millis(1500)),
+        "   1.50 s  "
+    );
+    assert_eq!(
+        State::new(String::new(), String::new()).time(begun),
+        "00:00:00  "
     );
 }
 
@@ -197,8 +242,6 @@ fn a_search_and_filters_leave_the_devices_that_have_all_of_it() {
     assert_eq!(typed(&mut state, "nc"), ["door-2", "door-10"]);
     assert!(!state.press(Key::Escape));
     assert_eq!(listed(&state).len(), 3);
-    assert_eq!(meaning(KeyCode::Char('x')), Some(Key::Letter('x')));
-    assert_eq!(meaning(KeyCode::F(1)), None);
 }
 
 #[test]

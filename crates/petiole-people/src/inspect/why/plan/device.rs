@@ -6,12 +6,7 @@ use crate::inspect::{
 };
 use k8s_openapi::jiff::Timestamp;
 use petiole_model::{
-    api::{
-        condition::{Condition, ConditionType},
-        configuration::Configuration,
-        instance::Instance,
-        reason::Reason,
-    },
+    api::{condition::Condition, configuration::Configuration, instance::Instance, reason::Reason},
     model::{age, instance_name::InstanceKey},
 };
 use std::time::Duration;
@@ -33,18 +28,16 @@ pub(super) fn gone(
         return None;
     }
     let name = device_name(instance);
-    let status = instance.status.as_ref();
-    let available =
-        status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Available));
-    let why = match available.filter(|available| !available.is_true()) {
-        Some(available) => sentence(&available.message),
+    let unavailable = instance.unavailable();
+    let why = match unavailable {
+        Some(unavailable) => sentence(&unavailable.message),
         None => "no node sees the device.".to_owned(),
     };
     let configuration = snapshot.configuration_of(key, instance);
-    let left = available
-        .filter(|available| available.reason == Reason::DeviceGone)
+    let left = unavailable
+        .filter(|unavailable| unavailable.reason == Reason::DeviceGone)
         .zip(configuration)
-        .and_then(|(available, (_, configuration))| grace_left(available, configuration, now));
+        .and_then(|(unavailable, (_, configuration))| grace_left(unavailable, configuration, now));
     let left = left.map(|left| format!(" That is in {}.", age::short(left)));
     let text = format!(
         "Device {name} (Instance {key}) is not available: {why}{} Switch it on, connect it again, or check whether discoveryDetails of its Configuration leave it out.",
@@ -58,11 +51,11 @@ pub(super) fn gone(
 }
 
 fn grace_left(
-    available: &Condition,
+    unavailable: &Condition,
     configuration: &Configuration,
     now: Timestamp,
 ) -> Option<Duration> {
-    let since: Timestamp = available.last_transition_time.parse().ok()?;
+    let since: Timestamp = unavailable.last_transition_time.parse().ok()?;
     let gone_for = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let grace = u64::try_from(configuration.spec.grace_period_seconds).ok()?;
     Some(Duration::from_secs(grace).saturating_sub(gone_for))
