@@ -11,6 +11,7 @@
 set_up() {
   up_with_images
   install --set dra.enabled=true
+  cluster avahi camera
 }
 
 test_a_pod_that_asks_for_the_resource_gets_a_device_from_the_scheduler() {
@@ -165,7 +166,6 @@ has_no_offer() {
 
 test_pods_follow_a_device_that_is_gone() {
   fresh
-  cluster avahi camera
   announce camera door _rtsp._tcp 554
   configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 5, allocation: DRA, whenGone: Evict"
   within 15 "it is offered" has_devices default/cam 1
@@ -185,7 +185,6 @@ runs_on() { # DEPLOYMENT NODE: its only Pod
 
 test_a_pod_leaves_the_node_that_sees_its_device_no_more() {
   fresh
-  cluster avahi camera
   announce camera door _rtsp._tcp 554
   configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 5, allocation: DRA, whenGone: Evict"
   within 15 "it is offered" has_devices default/cam 1
