@@ -3,7 +3,6 @@
 //! The parts are the real ones, and they communicate over their usual protocols. The agent reads its Configurations
 //! from a folder and registers at the kubelet's socket, the services are announced by multicast, and the brokers are
 //! static Pods. The view is the one of `petiole top`, and reads only what any other program could read.
-#![expect(clippy::print_stdout, reason = "the scenario is printed to stdout")]
 mod home;
 mod plan;
 mod publisher;
@@ -21,6 +20,7 @@ use futures::FutureExt as _;
 use home::Home;
 use publisher::Publisher;
 use state::Demo;
+use std::io;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +65,11 @@ async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow:
         stop.cancel();
         // The services say goodbye before the process ends.
         drop(demo);
-        result.unwrap_or(Ok(()))
+        match result {
+            // Who reads what is printed, such as `head`, has read enough.
+            Some(Err(e)) if is_closed(&e) => Ok(()),
+            other => other.unwrap_or(Ok(())),
+        }
     };
     let (view, agent, kubelets) = tokio::join!(
         view,
@@ -73,6 +77,11 @@ async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow:
         kubelets.inspect(|ended| report("kubelet", ended, &stop)),
     );
     view.and(agent).and(kubelets)
+}
+
+fn is_closed(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Ends the demo if one of its parts ends by itself.

@@ -7,7 +7,10 @@ use super::{
 };
 use anyhow::bail;
 use jiff::Timestamp;
-use std::time::Duration;
+use std::{
+    io::{self, Write as _, stdout},
+    time::Duration,
+};
 use tokio::time::{Instant, sleep};
 
 /// The time limit of a step.
@@ -17,21 +20,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the scenario. The error names the step that did not happen.
 pub(super) async fn run(demo: &mut Demo) -> anyhow::Result<()> {
-    println!(
+    writeln!(
+        stdout(),
         "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device"
-    );
-    println!(
+    )?;
+    writeln!(
+        stdout(),
         "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
-    );
+    )?;
     let devices = Vec::from_iter(demo.publisher.services().iter().map(Service::fullname));
     for device in &devices {
-        println!("           announced {device}");
+        writeln!(stdout(), "           announced {device}")?;
     }
     find(demo, &devices).await?;
     if let Some((lost, staying)) = devices.split_last() {
         lose(demo, lost, staying).await?;
     }
-    println!("all steps are done; the demo has removed its files");
+    writeln!(
+        stdout(),
+        "all steps are done; the demo has removed its files"
+    )?;
     Ok(())
 }
 
@@ -46,14 +54,13 @@ async fn find(demo: &mut Demo, devices: &[String]) -> anyhow::Result<()> {
     wait(demo, step, all(is_offered)).await?;
     let step = "three brokers printed the variables of their devices";
     wait(demo, step, all(is_served)).await?;
-    show_variables(demo);
-    Ok(())
+    Ok(show_variables(demo)?)
 }
 
 /// Withdraws the last service, waits until nothing is left of it, and restarts the kubelet.
 async fn lose(demo: &mut Demo, lost: &str, staying: &[String]) -> anyhow::Result<()> {
     let instance = demo.seen.instance_of(lost).unwrap_or_default().to_owned();
-    println!("           goodbye from {lost}");
+    writeln!(stdout(), "           goodbye from {lost}")?;
     demo.publisher.toggle(staying.len())?;
     let step = "one service said goodbye: its resource is unhealthy, allocatable is 0";
     let are_offered = |seen: &Seen| staying.iter().all(|device| is_offered(seen, device));
@@ -69,7 +76,7 @@ async fn lose(demo: &mut Demo, lost: &str, staying: &[String]) -> anyhow::Result
         is_gone && are_offered(seen) && have_brokers(seen)
     };
     wait(demo, "the kubelet dropped its capacity entry", is_done).await?;
-    println!("           restarting the kubelet");
+    writeln!(stdout(), "           restarting the kubelet")?;
     let before = demo.seen.kubelet_since;
     demo.restart_kubelet();
     let step = "the kubelet was restarted: both other resources and brokers are back";
@@ -89,11 +96,11 @@ async fn wait(
         demo.observe().await;
         if is_reached(&demo.seen) {
             let (at, took) = (demo.live.time(Timestamp::now()), begun.elapsed());
-            println!("{at}{step} (+{:.2} s)", took.as_secs_f64());
+            writeln!(stdout(), "{at}{step} (+{:.2} s)", took.as_secs_f64())?;
             return Ok(());
         }
         if begun.elapsed() > STEP_TIMEOUT {
-            demo.print_changes();
+            demo.print_changes()?;
             let seconds = STEP_TIMEOUT.as_secs();
             bail!("this step was not reached within {seconds} s: {step}");
         }
@@ -101,12 +108,13 @@ async fn wait(
     }
 }
 
-fn show_variables(demo: &Demo) {
+fn show_variables(demo: &Demo) -> io::Result<()> {
     for (pod, printed) in &demo.seen.printed {
-        println!("           {pod} printed:");
+        writeln!(stdout(), "           {pod} printed:")?;
         let is_plain = |key: &str| !key.chars().rev().take(6).all(|c| c.is_ascii_hexdigit());
         for (key, value) in printed.iter().filter(|(key, _)| is_plain(key)) {
-            println!("             {key}={value}");
+            writeln!(stdout(), "             {key}={value}")?;
         }
     }
+    Ok(())
 }

@@ -3,6 +3,7 @@ use super::{home::Home, plan::changes, publisher::Publisher, seen::Seen};
 use crate::model::printable::printable;
 use jiff::Timestamp;
 use petiole_people::live::State;
+use std::io::{self, Write as _, stdout};
 use tokio::sync::watch;
 
 /// The state that the views share.
@@ -61,10 +62,16 @@ impl Demo {
     }
 
     /// Prints the changes since the last call, a line each.
-    pub(super) fn print_changes(&mut self) {
+    pub(super) fn print_changes(&mut self) -> io::Result<()> {
         for change in self.live.take_changes() {
-            println!("{}{}", self.live.time(change.at), printable(&change.text));
+            writeln!(
+                stdout(),
+                "{}{}",
+                self.live.time(change.at),
+                printable(&change.text)
+            )?;
         }
+        Ok(())
     }
 
     fn record(&mut self, text: String) {

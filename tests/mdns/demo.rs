@@ -69,6 +69,25 @@ impl Drop for Demo {
 }
 
 #[test]
+fn a_demo_whose_reader_has_gone_ends_without_an_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_petiole"));
+    let mut process = command
+        .args(["demo", "--plain"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(process.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.starts_with("petiole demo"), "{first}");
+    let ended = process.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.is_empty(), "{ended:?}");
+}
+
+#[test]
 fn a_service_of_another_program_appears_in_the_demo_and_goes_again() {
     let name = format!("Neighbour {}", std::process::id());
     let publisher = Publisher::start(vec![Announced::new(&name, "_http._tcp")]);
