@@ -75,7 +75,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             return Written::new(tried(&action.configuration, what, Err(e)));
         }
     };
-    let found = holders(&action.slots, &pods, shared.clock.now());
+    let found = holders(&action.held, &pods, shared.clock.now());
     say_possible(shared, action, &found);
     let mut all = vec![];
     for holder in &found.certain {

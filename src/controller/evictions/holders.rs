@@ -2,8 +2,7 @@
 //!
 //! From Kubernetes 1.36 on the status of a Pod names the devices of its containers. Of other Pods it follows from what they
 //! ask for, if that leaves no choice: as many devices as the node holds, all of them lost, or a single Pod for them, which ran
-//! before the loss. If there is a choice no Pod is evicted, because another may have the device. Pods with claims are found by
-//! their status alone.
+//! before the loss. If there is a choice no Pod is evicted, because another may have the device.
 use crate::{
     api::names,
     cluster::parts::{AllocatedPart, ContainerPart, PodPart},
@@ -28,7 +27,8 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Pod that has ended is held for some seconds, and the clocks of the node and of the controller differ.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// The slots of one resource that containers of a node hold, by the ids that the kubelet knows them by.
+/// The slots of one resource that containers of a node hold, by the ids that the kubelet knows them by: those of devices, or the
+/// UIDs of claims.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Held {
     pub(crate) ids: BTreeSet<String>,
@@ -36,15 +36,6 @@ pub(crate) struct Held {
     pub(crate) due: BTreeMap<String, InstanceKey>,
     /// The time that has passed since the devices were lost, at least.
     pub(crate) lost_for: Duration,
-}
-
-/// What a node holds of the devices that it has lost.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct LostSlots {
-    /// What it holds by each resource that gives one of the lost slots.
-    pub(crate) held: BTreeMap<ResourceName, Held>,
-    /// The claims that have lost slots, by their UIDs.
-    pub(crate) claims: BTreeMap<String, BTreeSet<InstanceKey>>,
 }
 
 /// A Pod that has, or may have, lost slots of these Instances.
@@ -63,30 +54,25 @@ pub(crate) struct Holders<'a> {
     pub(crate) possible: Vec<Holder<'a>>,
 }
 
-/// A Pod that asks for a resource.
+/// A Pod that asks for a resource, or has a claim for such devices.
 struct Asker<'a> {
     pod: &'a PodPart,
-    amount: u64,
+    /// The slots that its status names.
     ids: BTreeSet<&'a str>,
-}
-
-impl Asker<'_> {
-    /// Returns how many of its slots its status does not name: it has none of init containers.
-    fn unnamed(&self) -> u64 {
-        let named = u64::try_from(self.ids.len()).unwrap_or(u64::MAX);
-        self.amount.saturating_sub(named)
-    }
+    /// How many of those that it asks for its status does not name: it has none of init containers, and none of the claim that the
+    /// scheduler makes for a resource.
+    unnamed: u64,
 }
 
 /// Returns the Pods that have lost slots. `pods` are all of the node that have not ended.
-pub(crate) fn holders<'a>(lost: &LostSlots, pods: &'a [PodPart], now: Timestamp) -> Holders<'a> {
+pub(crate) fn holders<'a>(
+    held: &BTreeMap<ResourceName, Held>,
+    pods: &'a [PodPart],
+    now: Timestamp,
+) -> Holders<'a> {
     let mut found = Holders::default();
-    for pod in pods {
-        let instances = claims_of(pod).filter_map(|uid| lost.claims.get(uid));
-        add(&mut found.certain, pod, instances.flatten());
-    }
-    for (resource, held) in &lost.held {
-        let askers = pods.iter().filter_map(|pod| asker(pod, resource));
+    for (resource, held) in held {
+        let askers = pods.iter().filter_map(|pod| asker(pod, resource, held));
         found.add(held, &askers.collect::<Vec<_>>(), now);
     }
     let Holders { certain, possible } = &mut found;
@@ -109,10 +95,8 @@ impl<'a> Holders<'a> {
         let left = left.count();
         let due = (held.due.iter()).filter(|(id, _)| !named.contains(id.as_str()));
         let due: Vec<&InstanceKey> = due.map(|(_, key)| key).collect();
-        let others: Vec<_> = (askers.iter())
-            .filter(|asker| asker.unnamed() > 0)
-            .collect();
-        let asked: u64 = others.iter().map(|asker| asker.unnamed()).sum();
+        let others: Vec<_> = (askers.iter()).filter(|asker| asker.unnamed > 0).collect();
+        let asked: u64 = others.iter().map(|asker| asker.unnamed).sum();
         if u64::try_from(left) != Ok(asked) {
             return; // a Pod has just begun or ended, and the next look finds it
         }
@@ -166,35 +150,27 @@ fn is_evicted(pod: &PodPart) -> bool {
         && !annotations.is_some_and(|all| all.contains_key(MIRROR))
 }
 
-/// Returns the devices that the status of a Pod names, by their resources.
-fn allocated(pod: &PodPart) -> impl Iterator<Item = &AllocatedPart> {
+/// Returns a Pod that may have some of the slots. The kubelet names the devices of a claim by their CDI devices
+/// (dra/manager.go: buildResourceHealth).
+fn asker<'a>(pod: &'a PodPart, resource: &ResourceName, held: &Held) -> Option<Asker<'a>> {
     let status = &pod.status;
     let containers = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses);
-    containers.flat_map(|container| &container.allocated_resources_status)
-}
-
-/// Returns the UIDs of the claims of a Pod: the kubelet names the devices of a claim by their CDI devices
-/// (dra/manager.go: buildResourceHealth).
-fn claims_of(pod: &PodPart) -> impl Iterator<Item = &str> {
-    let devices = allocated(pod).flat_map(|allocated| &allocated.resources);
-    devices.filter_map(|device| claim_file::claim_of(&device.id))
-}
-
-fn asker<'a>(pod: &'a PodPart, resource: &ResourceName) -> Option<Asker<'a>> {
-    let amount = asked(pod)
-        .get(resource)
-        .copied()
-        .filter(|amount| *amount > 0)?;
-    let allocated = allocated(pod).filter(|allocated| *resource == *allocated.name);
-    Some(Asker {
+    let allocated = containers.flat_map(|container| &container.allocated_resources_status);
+    let ids = |allocated: &'a AllocatedPart| allocated.resources.iter().map(|of| of.id.as_str());
+    let (of_plugins, of_claims): (Vec<_>, Vec<_>) =
+        allocated.partition(|allocated| *resource == *allocated.name);
+    let named: BTreeSet<&str> = of_plugins.into_iter().flat_map(ids).collect();
+    let claims = of_claims.into_iter().flat_map(ids);
+    let claims = claims.filter_map(claim_file::claim_of);
+    let claims: Vec<&str> = claims.filter(|uid| held.ids.contains(*uid)).collect();
+    let amount = asked(pod).get(resource).copied().unwrap_or_default();
+    (amount > 0 || !claims.is_empty()).then(|| Asker {
         pod,
-        amount,
-        ids: (allocated.flat_map(|allocated| &allocated.resources))
-            .map(|device| device.id.as_str())
-            .collect(),
+        unnamed: amount.saturating_sub(u64::try_from(named.len()).unwrap_or(u64::MAX)),
+        ids: named.into_iter().chain(claims).collect(),
     })
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The node's agent counts the grace period, and an Instance stays as long as a slot of it is held: so what is due is in the
 //! objects alone, whoever was restarted meanwhile. Which Pods have the slots is looked up when they are due (`holders.rs`).
-use super::holders::LostSlots;
+use super::holders::Held;
 use crate::{
     api::{configuration::WhenGone, instance::Instance, names, node_devices::SeenDevice},
     controller::{queue::Waits, world::World},
@@ -79,8 +79,8 @@ pub(crate) struct Action {
     pub(crate) configuration: ConfigurationKey,
     pub(crate) node: NodeName,
     pub(crate) lost: BTreeMap<InstanceKey, Lost>,
-    /// What the node holds of them.
-    pub(crate) slots: LostSlots,
+    /// What the node holds by each resource that gives one of the lost slots.
+    pub(crate) held: BTreeMap<ResourceName, Held>,
 }
 
 impl Action {
@@ -89,7 +89,7 @@ impl Action {
             configuration,
             node,
             lost: BTreeMap::new(),
-            slots: LostSlots::default(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -131,17 +131,12 @@ impl Action {
     fn hold(&mut self, of: &Of<'_>, slot: &str, owner: SlotOwner) {
         let lost = self.lost.get(of.key);
         let (resource, id) = match owner {
-            SlotOwner::Claim { uid, .. } => {
-                if lost.is_some_and(|lost| lost.slots.contains(slot)) {
-                    let instances = self.slots.claims.entry(uid).or_default();
-                    instances.insert(of.key.clone());
-                }
-                return;
-            }
+            // Its Pod asks for the resource of the Configuration, or its status names the claim.
+            SlotOwner::Claim { uid, .. } => (&of.configuration_resource, uid),
             SlotOwner::Node(_) => (&of.instance_resource, slot.to_owned()),
             SlotOwner::Configuration { slot, .. } => (&of.configuration_resource, slot),
         };
-        let held = self.slots.held.entry(resource.clone()).or_default();
+        let held = self.held.entry(resource.clone()).or_default();
         if let Some(lost) = lost.filter(|lost| lost.slots.contains(slot)) {
             held.due.insert(id.clone(), of.key.clone());
             if lost.cause == Cause::Gone {
@@ -162,7 +157,7 @@ pub(crate) fn plan(input: &Input<'_>) -> (Vec<Action>, Waits) {
     }
     let actions = actions.into_values().flat_map(BTreeMap::into_values);
     let with_lost = actions.map(|mut action| {
-        action.slots.held.retain(|_, held| !held.due.is_empty());
+        action.held.retain(|_, held| !held.due.is_empty());
         action
     });
     (with_lost.collect(), waits)

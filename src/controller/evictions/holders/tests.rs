@@ -59,11 +59,8 @@ fn names(holders: &[Holder<'_>]) -> String {
 
 /// Returns the names of the Pods that certainly, and possibly, have lost slots.
 fn found(held: &Held, pods: &[PodPart]) -> [String; 2] {
-    let lost = LostSlots {
-        held: BTreeMap::from([("akri.sh/cam".parse().unwrap(), held.clone())]),
-        ..LostSlots::default()
-    };
-    let found = holders(&lost, pods, at(NOW));
+    let all = BTreeMap::from([("akri.sh/cam".parse().unwrap(), held.clone())]);
+    let found = holders(&all, pods, at(NOW));
     [names(&found.certain), names(&found.possible)]
 }
 
@@ -86,36 +83,32 @@ fn the_status_of_a_pod_names_its_slots() {
 }
 
 #[test]
-fn the_status_of_a_pod_names_the_claims_that_it_has_and_nothing_else_does() {
-    let pods = [
-        pod("a", 0, &["akri.sh/claim=u-1-0"], json!({})),
+fn a_claim_is_named_by_its_cdi_device_or_is_the_one_that_was_made_for_a_resource() {
+    let claim = |name: &str, ids: &[&str]| {
+        let ids: Vec<_> = ids.iter().map(|id| json!({"resourceID": id})).collect();
+        let allocated = json!([{"name": "claim:camera/one", "resources": ids}]);
         pod(
-            "b",
+            name,
             0,
-            &["akri.sh/claim=u-2-0", "vendor.com/claim=u-1-0"],
-            json!({}),
-        ),
-        pod(
-            "c",
-            0,
-            &["akri.sh/claim=u-3-1", "akri.sh/claim=u-1-0"],
-            json!({}),
-        ),
-        plain("d"),
+            &[],
+            json!({"status": {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}]}}),
+        )
+    };
+    let named = [
+        claim("a", &["akri.sh/claim=u-1-0"]),
+        claim("b", &["vendor.com/claim=u-1-0"]),
+        claim("c", &["akri.sh/claim=u-2-1"]),
     ];
-    let of = |uid: &str, instance: &str| {
-        let instances = BTreeSet::from([InstanceKey::new("default", instance)]);
-        (uid.to_owned(), instances)
-    };
-    let lost = LostSlots {
-        claims: BTreeMap::from([of("u-1", "cam-1"), of("u-3", "cam-3")]),
-        ..LostSlots::default()
-    };
-    let found = holders(&lost, &pods, at(NOW));
-    assert_eq!(names(&found.certain), "a c");
-    let both: Vec<_> = found.certain[1].of.iter().map(|key| &*key.name).collect();
-    assert_eq!(both, ["cam-1", "cam-3"]);
-    assert!(found.possible.is_empty());
+    let two = held(&["u-1", "u-2"], &["u-1"]);
+    assert_eq!(found(&two, &named), ["a", ""]);
+    // The status of a Pod that asks for the resource names no claim: the one that is left is its.
+    let [a, _, _] = named;
+    let for_resource = [a, plain("d")];
+    assert_eq!(
+        found(&held(&["u-1", "u-2"], &["u-2"]), &for_resource),
+        ["d", ""]
+    );
+    assert_eq!(found(&two, &for_resource), ["a", ""]);
 }
 
 #[test]
@@ -218,11 +211,7 @@ fn a_pod_that_lost_devices_by_two_resources_is_evicted_once() {
             held(&["cam-1-0"], &["cam-1-0"]),
         ),
     ]);
-    let lost = LostSlots {
-        held: all,
-        ..LostSlots::default()
-    };
-    let found = holders(&lost, &pods, at(NOW));
+    let found = holders(&all, &pods, at(NOW));
     let [Holder { of, .. }] = &found.certain[..] else {
         panic!("{found:?}");
     };

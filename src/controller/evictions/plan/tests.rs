@@ -62,15 +62,12 @@ fn planned_after(world: &World, evicted: &Evicted, now: Instant) -> Planned {
         now,
     });
     let words = |action: &Action| {
-        let held = action.slots.held.iter();
+        let held = action.held.iter();
         let held = held.map(|(resource, h)| {
             let due: Vec<_> = h.due.keys().collect();
             format!("{resource}: {due:?} of {:?}", h.ids)
         });
-        let claims = action.slots.claims.keys();
-        let held: Vec<_> = held
-            .chain(claims.map(|uid| format!("claim {uid}")))
-            .collect();
+        let held: Vec<_> = held.collect();
         let lost = action.lost.iter();
         let lost: Vec<_> =
             (lost.map(|(key, lost)| format!("{} {:?}", key.name, lost.cause))).collect();
@@ -103,7 +100,7 @@ fn the_pod_on_the_node_that_lost_the_device_is_evicted_and_the_one_on_the_other_
 }
 
 #[test]
-fn the_claims_that_have_lost_their_device_are_known_by_their_uids() {
+fn a_claim_that_has_lost_its_device_is_known_by_its_uid() {
     let world = world("Evict").with_instance(instance(
         "cam-1",
         json!({
@@ -114,10 +111,10 @@ fn the_claims_that_have_lost_their_device_are_known_by_their_uids() {
     let here = world
         .with_node_devices(says("a", json!([gone("cam-1")])))
         .with_node_devices(says("b", json!([seen("cam-1", "at ttyUSB0")])));
-    assert_eq!(due(&here), ["a: cam-1 Gone, claim u-1"]);
-    // A slot that is reached differently is lost alone.
+    let due_claim = |cause| format!(r#"a: cam-1 {cause}, akri.sh/cam: ["u-1"] of {{"u-1"}}"#);
+    assert_eq!(due(&here), [due_claim("Gone")]);
     let moved = here.with_node_devices(says("a", json!([seen("cam-1", "at ttyUSB1")])));
-    assert_eq!(due(&moved), ["a: cam-1 Moved, claim u-1"]);
+    assert_eq!(due(&moved), [due_claim("Moved")]);
 }
 
 #[test]
@@ -208,7 +205,6 @@ fn a_pod_must_have_begun_before_the_grace_period_of_what_is_gone_and_of_what_mov
             panic!("one action");
         };
         action
-            .slots
             .held
             .values()
             .map(|held| held.lost_for)
