@@ -89,7 +89,7 @@ prepares() {
 
 # prepared_within FILE: the bound within which 99 of 100 calls are since `prepares` was written to FILE.
 prepared_within() {
-  prepares | awk 'NR == FNR { before[$1] = $2; next } { n[$1] = $2 - before[$1] }
+  prepares | awk 'FILENAME != "-" { before[$1] = $2; next } { n[$1] = $2 - before[$1] }
     END { for (bound in n) if (bound != "+Inf" && n[bound] >= 0.99 * n["+Inf"]) printf "%.3f\n", bound }' "$1" - | sort -g | head -1
 }
 
