@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faults.rs ─┬> devices.rs ─> agent.rs ─────────────── http.rs ─┐
-//!            │                  │ records.rs                     │
+//! users.rs   │                  │ records.rs                     │
 //!            └> node.rs ──────> kubelet.rs, pods.rs ─────────────┼─> network.rs ──> api_server.rs ──> invariants.rs
 //!                               controller.rs ──────── http.rs ──┘                        │
 //!                                          control_plane.rs, scheduler.rs ────────────────┘
