@@ -1,6 +1,9 @@
 //! Gives each room a budget of lines, so that growth is a decision: of code, without comments, empty lines and tests.
 use super::source::{Source, production_sources};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 /// A budget is at most so much larger than its room: what was made smaller stays so.
 const SLACK: usize = 100;
@@ -28,7 +31,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/demo", 850),
     ("src/discovery", 11_700),
     ("src/merge", 1_600),
-    ("src/proto", 100),
+    ("src/proto", 110),
     ("src/store", 2_550),
     ("src/tidy", 920),
 ];
@@ -38,10 +41,17 @@ fn room(source: &Source) -> String {
     let path = source.whole_path();
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
-        ["src", _] => "src".to_owned(),
+        ["src", file] if !is_module_of_folder(file) => "src".to_owned(),
+        ["src", file] => format!("src/{}", file.trim_end_matches(".rs")),
         [first, second, ..] => format!("{first}/{second}"),
         _ => path,
     }
+}
+
+/// Returns whether a file of `src/` is the module of a folder beside it, such as `agent.rs`.
+fn is_module_of_folder(file: &str) -> bool {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    src.join(file.trim_end_matches(".rs")).is_dir()
 }
 
 /// Returns what is wrong with a room that has so many lines.

@@ -157,9 +157,9 @@ fn example(files: &[(&str, &str)]) -> BTreeSet<Import> {
 #[test]
 fn a_cycle_is_found_through_sub_folders_and_the_parent_is_no_part_of_it() {
     let found = example(&[
-        ("a/mod.rs", "mod b;\nuse b::run;"),
+        ("a.rs", "mod b;\nuse b::run;"),
         ("a/b.rs", "use super::c::Value;"),
-        ("a/c/mod.rs", ""),
+        ("a/c.rs", ""),
         ("a/c/plan.rs", "use crate::a::{b::Task, d};"),
         ("a/d.rs", ""),
     ]);
@@ -176,7 +176,7 @@ fn an_import_from_the_parent_is_found_however_it_is_written() {
         "use crate::a::{b::X, Node};",
         "fn f(_: super::Node) {}",
     ] {
-        let found = example(&[("a/mod.rs", ""), ("a/b.rs", ""), ("a/c.rs", text)]);
+        let found = example(&[("a.rs", ""), ("a/b.rs", ""), ("a/c.rs", text)]);
         assert_eq!(imported_by_children(&found), ["a"], "{text}");
     }
     let found = example(&[("a.rs", ""), ("a/b.rs", "use super::c;"), ("a/c.rs", "")]);

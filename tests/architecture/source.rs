@@ -94,8 +94,7 @@ impl Source {
 
     /// Returns the path of the module that this file defines, such as `agent/slots`.
     pub(crate) fn module_path(&self) -> &str {
-        let path = self.path.trim_end_matches(".rs");
-        path.strip_suffix("/mod").unwrap_or(path)
+        self.path.trim_end_matches(".rs")
     }
 
     /// Returns whether the file contains tests only.
