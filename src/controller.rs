@@ -71,23 +71,12 @@ pub async fn run(
     client: Client,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let is_leader = watch::Sender::new(false);
-    let (seen_lease, lease) = watch::channel(None);
     let mut tasks = Supervisor::new(shutdown);
-    let (clock, leads) = (WallClock::System, is_leader.subscribe());
-    let begun = begin(&mut tasks, settings, client, clock, leads);
     let Begun {
         shared,
         is_listed,
         lists,
-    } = begun;
-    tasks.spawn("lease watch", |stop| {
-        let (apis, selection) = lease::watched(&shared);
-        watched::run(apis, selection, lease::held, seen_lease, stop)
-    });
-    tasks.spawn("lease", |stop| {
-        lease::run(shared.clone(), lease, is_leader, stop)
-    });
+    } = begin(&mut tasks, settings, client, WallClock::System);
     tasks.spawn("definitions", |stop| definitions::run(shared.clone(), stop));
     if let Some(prefixes) = shared.settings.refused_pods.clone() {
         tasks.spawn("refused Pods", |stop| {
@@ -113,17 +102,24 @@ pub(crate) struct Begun {
     lists: Router,
 }
 
-/// Starts the watches, the loop, what publishes devices and the writer of Events. Who acts is said by `is_leader`: in a process by the
-/// Lease, in a simulation by the simulation.
+impl Begun {
+    /// Returns whether this replica acts.
+    #[cfg(test)]
+    pub(crate) fn is_leader(&self) -> watch::Receiver<bool> {
+        self.shared.is_leader.clone()
+    }
+}
+
+/// Starts the Lease, the watches, the loop, what publishes devices and the writer of Events.
 pub(crate) fn begin(
     tasks: &mut Supervisor,
     settings: Settings,
     client: Client,
     clock: WallClock,
-    is_leader: watch::Receiver<bool>,
 ) -> Begun {
     let (events, writer) = events::events(client.clone(), NAME, &settings.identity);
     let (listed, is_listed) = watch::channel(false);
+    let (leads, is_leader) = watch::channel(false);
     let watches = Watches::spawn(tasks, &client, &settings);
     let (lists, questions) = lists::serve::routes(client.clone(), is_listed.clone());
     let shared = Arc::new(Shared {
@@ -134,6 +130,14 @@ pub(crate) fn begin(
         is_leader,
         offered: watch::Sender::default(),
         not_offered: watch::Sender::default(),
+    });
+    let (seen_lease, lease) = watch::channel(None);
+    tasks.spawn("lease watch", |stop| {
+        let (apis, selection) = lease::watched(&shared);
+        watched::run(apis, selection, lease::held, seen_lease, stop)
+    });
+    tasks.spawn("lease", |stop| {
+        lease::run(shared.clone(), lease, leads, stop)
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {

@@ -106,6 +106,7 @@ pub(super) struct ApiServer {
     pub(super) configurations: Table<Configuration>,
     pub(super) slices: Table<Plain>,
     pub(super) classes: Table<Plain>,
+    pub(super) leases: Table<Plain>,
     /// Jobs, Services, and whatever else there is none of.
     pub(super) others: Table<Pod>,
 }

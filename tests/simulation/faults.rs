@@ -241,14 +241,6 @@ fn replace_controller(world: &Rc<World>) {
             world.machine.kill(controller.process);
         }
     }
-    let wait = if dies {
-        world.machine.between(100, 20_000)
-    } else {
-        1
-    };
-    later(world, wait, move |_| {
-        new.is_leader.send_replace(true);
-    });
     later(world, overlap, move |world| {
         for controller in &old {
             if world.machine.chance(50) {
@@ -418,15 +410,9 @@ pub(super) fn mend(world: &Rc<World>) {
     world.note(|| "everything is mended".to_owned());
     world.weather.set(Weather::default());
     world.is_up.send_replace(true);
-    let mut leaders = world.controllers.borrow().clone();
-    let last = leaders.pop();
-    for controller in leaders {
+    let last = world.controllers.borrow().len() - 1;
+    for controller in world.controllers.borrow_mut().drain(..last) {
         world.machine.kill(controller.process);
-    }
-    world.controllers.borrow_mut().drain(..).for_each(drop);
-    if let Some(last) = last {
-        last.is_leader.send_replace(true);
-        world.controllers.borrow_mut().push(last);
     }
     for (at, node) in world.nodes.iter().enumerate() {
         node.link(world, true);

@@ -238,6 +238,8 @@ impl Asked {
             ("POST" | "PUT", "resourceslices") | ("PATCH", "deviceclasses") => {
                 server.put_plain(&self.resource, name, self.body.clone())?
             }
+            ("POST", "leases") => server.create_lease(self.body.clone())?,
+            ("PATCH", "leases") => server.patch_plain("leases", name, &self.body)?,
             // A Pod's claim is the Pod's own here.
             ("POST" | "PATCH", "events") | ("PATCH", "resourceclaimtemplates") => self.body.clone(),
             (method, resource) => panic!("nothing asks for {method} {resource}"),

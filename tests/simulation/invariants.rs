@@ -59,12 +59,20 @@ pub(super) struct Ledger {
     asked: BTreeMap<(String, String), VecDeque<u64>>,
 }
 
-/// Checks that a controller does not write to one object again and again, and that it writes only while it leads.
+/// Checks that a controller does not write to one object again and again, that one at most leads, and that others write only to
+/// take the Lease.
 pub(super) fn asked(world: &Rc<World>, who: &str, what: String) {
     let now = world.machine.now();
     let controllers = world.controllers.borrow();
-    let its = controllers.iter().find(|controller| controller.name == who);
-    if its.is_some_and(|controller| !*controller.is_leader.borrow()) {
+    let leaders: Vec<&str> = (controllers.iter())
+        .filter(|controller| controller.leads())
+        .map(|controller| controller.name.as_str())
+        .collect();
+    if leaders.len() > 1 {
+        world.broke(format!("{leaders:?} lead at once"));
+    }
+    let is_controller = controllers.iter().any(|controller| controller.name == who);
+    if is_controller && !leaders.contains(&who) && !what.contains(" leases ") {
         world.broke(format!("{who} sends {what}, and does not lead"));
     }
     drop(controllers);

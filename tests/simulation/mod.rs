@@ -28,6 +28,7 @@ mod claims;
 mod control_plane;
 mod controller;
 mod devices;
+mod failover;
 mod faults;
 mod history;
 mod http;
@@ -172,7 +173,6 @@ impl World {
             control_plane::register_node(self, &node.name);
         }
         let controller = Controller::start(self, "controller-0");
-        controller.is_leader.send_replace(true);
         self.controllers.borrow_mut().push(controller);
         let scheduling = scheduler::schedule(self.clone());
         self.machine.spawn(self.machine.process(), scheduling);

@@ -262,6 +262,7 @@ pub(super) fn served<'a>(server: &'a ApiServer, resource: &str) -> &'a dyn Serve
         "configurations" => &server.configurations,
         "resourceslices" => &server.slices,
         "deviceclasses" => &server.classes,
+        "leases" => &server.leases,
         _ => &server.others,
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps ResourceSlices and DeviceClasses as the API server of `api_server.rs` does: as they are written, with a version that is
+//! Keeps ResourceSlices, DeviceClasses and the Lease as the API server of `api_server.rs` does: as they are written, with a version that is
 //! checked.
 use super::{
     api_server::{ApiServer, Table, key, refusal},
@@ -21,6 +21,7 @@ impl ApiServer {
     fn plain(&mut self, resource: &str) -> &mut Table<Plain> {
         match resource {
             "resourceslices" => &mut self.slices,
+            "leases" => &mut self.leases,
             _ => &mut self.classes,
         }
     }
@@ -62,6 +63,28 @@ impl ApiServer {
         let by = (version, names::CONTROLLER_MANAGER);
         table.put(key(&name), Some(Arc::new(Plain(object.clone()))), by);
         Ok(object)
+    }
+
+    pub(super) fn create_lease(&mut self, mut lease: Value) -> kube::Result<Value> {
+        if !self.leases.objects.is_empty() {
+            return Err(refusal(409, "the Lease already exists"));
+        }
+        lease["metadata"]["namespace"] = "petiole".into();
+        self.put_plain("leases", "", lease)
+    }
+
+    /// Applies a merge patch of which only the version is checked.
+    pub(super) fn patch_plain(
+        &mut self,
+        resource: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<Value> {
+        let there = self.plain(resource).objects.get(&key(name)).cloned();
+        let there = there.ok_or_else(|| refusal(404, format!("{resource} {name} not found")))?;
+        let mut object = there.0.clone();
+        json_patch::merge(&mut object, patch);
+        self.put_plain(resource, name, object)
     }
 
     pub(super) fn delete_plain(&mut self, resource: &str, name: &str) -> kube::Result<()> {

@@ -1,0 +1,42 @@
+//! Measures the time without a controller that acts, in a world without faults.
+use super::{World, controller::Controller, network::Weather};
+use tokio::task::coop::unconstrained;
+
+/// Ends the controller that acts by `end`. Returns the milliseconds until another one does.
+fn without_leader(seed: u64, end: fn(&World, &Controller)) -> u64 {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(unconstrained(async {
+        let world = World::new(seed, false);
+        world.weather.set(Weather::default());
+        let first = world.controllers.borrow()[0].clone();
+        world.machine.run_for(20_000, || first.leads()).await;
+        assert!(first.leads());
+        let second = Controller::start(&world, "controller-1");
+        world.controllers.borrow_mut().push(second.clone());
+        let wait = world.machine.between(3_000, 30_000);
+        world.machine.run_for(wait, || false).await;
+        assert!(first.leads() && !second.leads());
+        let ended = world.machine.now();
+        end(&world, &first);
+        world.machine.run_for(60_000, || second.leads()).await;
+        assert!(second.leads() && !first.leads());
+        let taken = world.machine.now() - ended;
+        world.end();
+        taken
+    }))
+}
+
+#[test]
+fn a_controller_that_ends_is_replaced_at_once_and_one_that_is_killed_within_ten_seconds() {
+    let longest =
+        |end: fn(&World, &Controller)| (0..12).map(|seed| without_leader(seed, end)).max();
+    let ends = |_: &World, controller: &Controller| controller.stop.cancel();
+    let is_killed = |world: &World, controller: &Controller| world.machine.kill(controller.process);
+    let (ended, killed) = (longest(ends).unwrap(), longest(is_killed).unwrap());
+    assert!(ended <= 1_000, "{ended} ms after the end of one");
+    assert!(
+        (5_000..=10_000).contains(&killed),
+        "{killed} ms after the death of one"
+    );
+}
