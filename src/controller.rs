@@ -13,6 +13,7 @@
 //! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Each plans by what the stages before it have
 //! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
 //! (`throttle.rs`). What the scheduler gives out is published beside it (`claims.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
+mod acting;
 mod brokers;
 mod claims;
 pub(crate) mod clock;
@@ -55,7 +56,7 @@ use crate::{
 };
 use axum::Router;
 use clock::WallClock;
-use kube::Client;
+use kube::{Api, Client};
 use shared::{NAME, Shared};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -123,7 +124,7 @@ pub(crate) fn begin(
     let watches = Watches::spawn(tasks, &client, &settings);
     let (lists, questions) = lists::serve::routes(client.clone(), is_listed.clone());
     let shared = Arc::new(Shared {
-        client,
+        client: acting::client(client.clone(), is_leader.clone()),
         clock,
         events,
         settings,
@@ -132,12 +133,13 @@ pub(crate) fn begin(
         not_offered: watch::Sender::default(),
     });
     let (seen_lease, lease) = watch::channel(None);
+    let api = Api::namespaced(client.clone(), &shared.settings.namespace);
     tasks.spawn("lease watch", |stop| {
-        let (apis, selection) = lease::watched(&shared);
-        watched::run(apis, selection, lease::held, seen_lease, stop)
+        watched::run(vec![api], lease::selection(), lease::held, seen_lease, stop)
     });
     tasks.spawn("lease", |stop| {
-        lease::run(shared.clone(), lease, leads, stop)
+        let api = Api::namespaced(client, &shared.settings.namespace);
+        lease::run(shared.clone(), api, lease, leads, stop)
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {

@@ -9,7 +9,7 @@ use crate::{
     backoff::Attempts,
     cluster::{
         code,
-        watch::{Read, Selection, Set},
+        watch::{Selection, Set},
     },
     model::names::ObjectKey,
 };
@@ -34,23 +34,23 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 const SHOWN_WITHIN: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
-pub(super) fn watched(shared: &Shared) -> (Vec<Api<Read<Lease>>>, Selection) {
-    let api = Api::namespaced(shared.client.clone(), &shared.settings.namespace);
+pub(super) fn selection() -> Selection {
     let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    (vec![api], Selection::new("lease", config))
+    Selection::new("lease", config)
 }
 
 /// Takes the Lease when it is free and keeps it; gives it back at `shutdown`, so that another replica need not wait
 /// for its end. An API server that is away is waited for.
 pub(super) async fn run(
     shared: Arc<Shared>,
+    api: Api<Lease>,
     lease: watch::Receiver<Set<Held>>,
     is_leader: watch::Sender<bool>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (published, kept) = tokio::join!(
         publish(&shared, lease.clone(), is_leader, shutdown.clone()),
-        keep(&shared, lease, shutdown)
+        keep(&shared, api, lease, shutdown)
     );
     published.and(kept)
 }
@@ -100,6 +100,7 @@ async fn publish(
 /// Takes and renews the Lease.
 async fn keep(
     shared: &Shared,
+    api: Api<Lease>,
     mut lease: watch::Receiver<Set<Held>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -118,7 +119,7 @@ async fn keep(
         let wait = if wait.is_zero() {
             let spec = seen.held.taken(identity, shared.clock.now());
             let Some(outcome) = shutdown
-                .run_until_cancelled(write(shared, &seen.held, spec))
+                .run_until_cancelled(write(&api, &seen.held, spec))
                 .await
             else {
                 break;
@@ -139,7 +140,7 @@ async fn keep(
     }
     let held = current(shared, &lease.borrow()).filter(|held| held.is_of(identity));
     if let Some(held) = held {
-        match write(shared, &held, held.given_back()).await {
+        match write(&api, &held, held.given_back()).await {
             Ok(()) => info!("the Lease is given back"),
             Err(e) => warn!("the Lease is not given back, it ends by itself: {e}"),
         }
@@ -148,8 +149,7 @@ async fn keep(
 }
 
 /// Writes the Lease if it still is `held`. It is no failure that another replica was faster.
-async fn write(shared: &Shared, held: &Held, spec: LeaseSpec) -> Result<(), String> {
-    let api: Api<Lease> = Api::namespaced(shared.client.clone(), &shared.settings.namespace);
+async fn write(api: &Api<Lease>, held: &Held, spec: LeaseSpec) -> Result<(), String> {
     let lease = held.replaced_by(NAME, spec);
     let written = async {
         if held.exists() {

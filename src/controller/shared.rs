@@ -43,6 +43,7 @@ pub struct Settings {
 
 /// The values that the controller's tasks share.
 pub(super) struct Shared {
+    /// The client of the replica that acts.
     pub(super) client: Client,
     pub(super) clock: WallClock,
     pub(super) events: Events,

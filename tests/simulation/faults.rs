@@ -14,9 +14,11 @@ use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 type Step = fn(&Rc<World>);
 
+/// The time for which an Instance stays without its device.
+const GRACE: u64 = 60_000;
 /// The times in which a cluster at rest follows, in ms: its Instance goes at the end of the grace period (60 s), and the
 /// kubelet's records are read every few seconds.
-const GOES: u64 = 64_000;
+const GOES: u64 = GRACE + 4_000;
 const COMES: u64 = 14_000;
 const ENDS: u64 = 14_000;
 
@@ -27,6 +29,7 @@ const STEPS: &[(u64, Step)] = &[
     (9, device_goes),
     (11, device_comes),
     (3, device_moves),
+    (4, device_returns_late),
     (6, cut_link),
     (3, cut_links),
     (7, restart_agent),
@@ -121,6 +124,28 @@ fn comes(world: &Rc<World>, n: usize) {
             thing.seen_by.insert(at);
         }
     });
+}
+
+/// A device is away for as long as its Instance stays without it, and returns while a slow network has the deletion on its way.
+/// There are Pods that want it at once.
+fn device_returns_late(world: &Rc<World>) {
+    let (n, machine) = (some_device(world), &world.machine);
+    world.change_device(n, |thing| thing.seen_by.clear());
+    let returns = machine.between(GRACE - 1_000, GRACE + 8_000);
+    let slow = Weather {
+        slow: 70,
+        ..Weather::default()
+    };
+    for (wait, weather) in [(GRACE - 2_000, slow), (GRACE + 12_000, Weather::default())] {
+        later(world, wait, move |world| world.weather.set(weather));
+    }
+    later(world, returns, move |world| {
+        let all = 0..world.nodes.len();
+        world.change_device(n, |thing| thing.seen_by.extend(all));
+    });
+    for _ in 0..4 {
+        later(world, returns + machine.between(500, 6_000), create_pod);
+    }
 }
 
 fn device_moves(world: &Rc<World>) {

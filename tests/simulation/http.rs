@@ -171,12 +171,27 @@ impl Asked {
             }
         });
         let (code, (text, position)) = match asked.await {
-            Ok(answer) => (200, answer),
+            Ok(answer) => {
+                if self.method == "PATCH" {
+                    self.note_version(network, &answer.0);
+                }
+                (200, answer)
+            }
             Err(kube::Error::Api(status)) => (status.code, (json!(status).to_string(), None)),
             Err(_) => return None,
         };
         parts.send(Ok(text.into())).ok();
         Some(Answered { code, position })
+    }
+
+    /// Notes the version that a controller has in the answer to its patch.
+    fn note_version(&self, network: &Client, object: &str) {
+        let object: Value = serde_json::from_str(object).unwrap();
+        if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
+            let status = if self.is_status { "/status" } else { "" };
+            let what = format!("PATCH {} {}{status}", self.resource, self.name);
+            invariants::answered(&network.world, &network.who, what, version);
+        }
     }
 
     fn carried_out(&self, server: &mut ApiServer, network: &Client) -> kube::Result<Value> {

@@ -4,7 +4,8 @@
 //! - No two containers run with one slot. The exception is documented: the slots of a node that did not report for
 //!   longer than the release time were given away, while its containers ran on or waited to start.
 //! - The controller frees a slot only of a node that is lost by the rules, and none by time while most nodes are lost.
-//! - A controller does not write to one object again and again, and writes nothing while it does not lead.
+//! - A controller does not write to one object again and again, writes nothing again that was answered, and nothing while it does
+//!   not lead.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
 //!
@@ -57,6 +58,8 @@ pub(super) struct Ledger {
     lost_until: BTreeMap<String, u64>,
     /// The times of the latest writes of each controller to each object.
     asked: BTreeMap<(String, String), VecDeque<u64>>,
+    /// The version of each object as a controller has last seen it in an answer.
+    answered: BTreeMap<(String, String), String>,
 }
 
 /// Checks that a controller does not write to one object again and again, that one at most leads, and that others write only to
@@ -88,6 +91,18 @@ pub(super) fn asked(world: &Rc<World>, who: &str, what: String) {
                 times.len() + 1,
                 now - first
             ));
+        }
+    }
+}
+
+/// Checks that a controller knows what was answered: it does not write what the object, in a version of its own, already has.
+pub(super) fn answered(world: &Rc<World>, who: &str, what: String, version: &str) {
+    let controllers = world.controllers.borrow();
+    if controllers.iter().any(|controller| controller.name == who) {
+        let mut ledger = world.ledger.borrow_mut();
+        let key = (who.to_owned(), what.clone());
+        if ledger.answered.insert(key, version.to_owned()).as_deref() == Some(version) {
+            world.broke(format!("{who} sends {what} again, which was answered"));
         }
     }
 }
