@@ -35,6 +35,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
+    pub(crate) device_reports: &'a DeviceReports<'a>,
     pub(crate) memory: &'a Memory,
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
@@ -55,7 +56,6 @@ pub(crate) fn plan(input: &Input<'_>) -> Plan {
         input,
         pods: owned(&input.world.pods, |pod| pod.meta.owner.as_deref()),
         jobs: owned(&input.world.jobs, |job| job.meta.owner.as_deref()),
-        device_reports: DeviceReports::new(input.world.views(), &input.world.instances),
         specs: BTreeMap::new(),
         plan: Plan::default(),
     };
@@ -91,7 +91,6 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     pods: Owned<'a, BrokerPod>,
     jobs: Owned<'a, BrokerJob>,
-    device_reports: DeviceReports<'a>,
     specs: BTreeMap<&'a ConfigurationKey, specs::CheckedSpec>,
     plan: Plan,
 }
@@ -180,7 +179,7 @@ impl<'a> Planner<'a> {
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
         let reports = if instance.spec.shared {
-            self.device_reports.of(target.subject.key, instance)
+            self.input.device_reports.of(target.subject.key, instance)
         } else {
             BTreeMap::new()
         };

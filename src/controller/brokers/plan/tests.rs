@@ -13,6 +13,7 @@ use crate::{
     controller::{
         brokers::memory::{Notice, Outcome},
         pod_state::Unscheduled,
+        reported::Reported,
         world::{Meta, NodeState},
     },
     model::names::Key,
@@ -161,8 +162,10 @@ impl Cluster {
     }
 
     fn whole_plan(&self) -> Plan {
+        let reported = Reported::new(&self.world);
         plan(&Input {
             world: &self.world,
+            device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,
