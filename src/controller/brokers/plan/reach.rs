@@ -1,5 +1,8 @@
 //! Says which nodes a new Pod may run on. The affinity of a Pod cannot be changed: one that no longer fits is replaced. Pure.
-use super::{Action, Cause, Place, Planner, Serving, Target, WantedPods};
+use super::{
+    super::action::{Action, Cause},
+    planner::{Place, Planner, Serving, Target, WantedPods},
+};
 use crate::{
     api::{
         broker::{self, NODES_MAX, SpecError},

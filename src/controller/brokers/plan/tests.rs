@@ -11,16 +11,22 @@ use crate::{
     api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{Notice, Outcome},
+        brokers::memory::{Memory, Notice, Outcome},
         pod_state::Unscheduled,
         reported::Reported,
-        world::{Meta, NodeState},
+        world::{BrokerJob, BrokerPod, Meta, NodeState, World},
     },
-    model::names::Key,
+    model::{
+        names::{Key, ObjectKey},
+        typed_names::NodeName,
+    },
 };
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::SignedDuration};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    jiff::{SignedDuration, Timestamp},
+};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
 fn pod_spec() -> Value {
