@@ -10,8 +10,9 @@
 //!     └───── requests ──────┴──────── run ─────────┴─ 6. evictions  Pods that have lost their device
 //! ```
 //! One loop (`run.rs`) takes each object into its part of the cluster as it arrives (`parts.rs`). A part that has changed, or
-//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Each plans by what the stages before it have
-//! written, because answers go into the part, too (`shown.rs`). What has failed waits, and holds up nothing else
+//! whose time has come (`queue.rs`), has a turn (`turns.rs`) of these six stages. Stages between which nothing is sent look at one
+//! view of the reports (`reported.rs`). Each plans by what the stages before it have written, because answers go into the part, too
+//! (`shown.rs`). What has failed waits, and holds up nothing else
 //! (`throttle.rs`). What the scheduler gives out is published beside it (`claims.rs`). Only the holder of the Lease acts; lists of devices are served by every replica (`lists/serve.rs`).
 mod acting;
 mod brokers;
@@ -34,6 +35,7 @@ mod outcome;
 mod parts;
 mod pod_state;
 mod queue;
+mod reported;
 mod run;
 mod services;
 mod settle;

@@ -1,11 +1,9 @@
 //! Finding devices. Knows nothing of Instances, slots or the kubelet.
-//!
-//! A [`DiscoveryHandler`] turns a Configuration's `discoveryDetails` into a [`Discovery`]; a running discovery
-//! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 pub mod damping;
 pub mod external;
 mod glob;
 pub mod handlers;
+mod interface;
 mod part;
 pub mod plan;
 mod progress;
@@ -13,103 +11,6 @@ pub mod registry;
 pub mod session;
 pub mod turns;
 
-use crate::model::{
-    device::{DeviceId, DeviceSet, Scope},
-    typed_names::ConfigurationKey,
+pub use interface::{
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
 };
-use futures::future::BoxFuture;
-use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
-/// The `discoveryProperties` of a Configuration that have a value, by their names.
-pub type Properties = BTreeMap<String, String>;
-
-/// A method to find devices, named by `discoveryHandler.name` of a Configuration.
-pub trait DiscoveryHandler: Send + Sync {
-    /// Returns the value of `discoveryHandler.name`; case matters.
-    fn name(&self) -> &'static str;
-
-    /// Reads `discoveryDetails`, and the `discoveryProperties` that have a value. Touches nothing: a Configuration is checked
-    /// with it before anything starts.
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError>;
-
-    /// Returns the scope of its devices if the details do not say another. Only devices of a node have device nodes.
-    fn usual_scope(&self) -> Scope {
-        Scope::Shared
-    }
-
-    /// The names of the `discoveryProperties` that it reads.
-    fn reads(&self) -> Reads {
-        Reads::Only(&[])
-    }
-
-    /// Takes the ids of all devices that have an Instance. A handler that cannot hold all devices prefers these.
-    fn prefer(&self, _devices: &BTreeSet<DeviceId>) {}
-}
-
-/// The names of the `discoveryProperties` that a handler reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
-    Only(&'static [&'static str]),
-    /// Any: a handler in another process gets all of them, and properties may name others.
-    All,
-}
-
-impl Reads {
-    pub fn has(self, name: &str) -> bool {
-        match self {
-            Self::Only(names) => names.contains(&name),
-            Self::All => true,
-        }
-    }
-}
-
-/// A discovery that is ready to run.
-pub trait Discovery: Send {
-    fn scope(&self) -> Scope;
-
-    /// Publishes what it sees until the task ends. An error ends this run, and its caller starts another after a back-off;
-    /// what was published last stays until then.
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>>;
-}
-
-/// What a running discovery is given.
-#[derive(Debug)]
-pub struct Task {
-    /// The Configuration for which it runs. A handler that divides something among its discoveries gives each namespace and
-    /// each Configuration its part.
-    pub configuration: ConfigurationKey,
-    /// Where it publishes the devices that it sees: all of them, each time.
-    pub found: watch::Sender<DeviceSet>,
-    /// When it ends.
-    pub shutdown: CancellationToken,
-}
-
-impl Task {
-    /// Returns a task for no Configuration, with what it publishes: to try a handler.
-    pub fn alone(shutdown: CancellationToken) -> (Self, watch::Receiver<DeviceSet>) {
-        let (found, seen) = watch::channel(DeviceSet::default());
-        let configuration = ConfigurationKey::new("", "");
-        let task = Self {
-            configuration,
-            found,
-            shutdown,
-        };
-        (task, seen)
-    }
-}
-
-/// `discoveryDetails` that cannot be used. The message names the field, the value and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("discoveryDetails: {0}")]
-pub struct DetailsError(pub String);
-
-/// The error of a discovery that ended before its shutdown. It is repeated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DiscoveryError(pub String);

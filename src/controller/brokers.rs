@@ -11,7 +11,7 @@ pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
 
-use super::{outcome::Note, pod_state::one_line, queue::Waits, world::World};
+use super::{outcome::Note, pod_state::one_line, queue::Waits, reported::Reported, world::World};
 use crate::{
     api::reason::Reason,
     cluster::events::about,
@@ -46,13 +46,15 @@ impl Brokers {
     /// Returns the actions of a part.
     pub(crate) fn plan(
         &mut self,
-        world: &World,
+        reported: &Reported<'_>,
         now: Timestamp,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
+        let world = reported.world;
         let mut notices = self.memory.observe(world, now);
         let planned = plan(&Input {
             world,
+            device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &self.resource_prefix,
             now,

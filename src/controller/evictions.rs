@@ -8,8 +8,8 @@ mod request;
 use super::{
     outcome::{Tried, Written, tried},
     queue::Waits,
+    reported::Reported,
     shared::Shared,
-    world::World,
 };
 use crate::{
     api::reason::Reason,
@@ -46,14 +46,14 @@ impl Evictions {
     }
 
     /// Returns the actions of a part.
-    pub(crate) fn plan(&mut self, world: &World, now: Instant) -> (Vec<Action>, Waits) {
+    pub(crate) fn plan(&mut self, reported: &Reported<'_>, now: Instant) -> (Vec<Action>, Waits) {
         self.evicted.retain(|_, at| now < *at + APART);
-        plan(&Input {
-            world,
+        let input = Input {
             resource_prefix: &self.resource_prefix,
             evicted: &self.evicted,
             now,
-        })
+        };
+        plan(reported, &input)
     }
 
     /// Takes in the result of an action.

@@ -13,6 +13,7 @@ pub(crate) use lost::{is_working, settles_in};
 use super::{
     outcome::{Note, Problems, Tried, Written, tried},
     queue::Waits,
+    reported::Reported,
     shared::Shared,
     world::{World, without_fields},
 };
@@ -66,8 +67,8 @@ pub(crate) struct Devices {
 
 impl Devices {
     /// Takes in the nodes and the Instances of a part of the world, or of all of it.
-    pub(crate) fn notice(&mut self, world: &World, now: Now) {
-        self.memory.notice(world, now);
+    pub(crate) fn notice(&mut self, reported: &Reported<'_>, now: Now) {
+        self.memory.notice(reported, now);
     }
 
     /// Forgets what was seen of nodes and devices: what has happened since then is not known.
@@ -93,11 +94,12 @@ impl Devices {
     /// Returns the actions in a part that was noticed.
     pub(crate) fn plan(
         &mut self,
-        world: &World,
+        reported: &Reported<'_>,
         now: Now,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
-        let planned = plan(world, &self.memory, now);
+        let world = reported.world;
+        let planned = plan(reported, &self.memory, now);
         for notice in planned.notices {
             (self.memory).tell(&notice.node, &notice.instance, notice.wait);
             notes.extend(note(world, notice));

@@ -15,6 +15,7 @@ use super::{
     outcome::{Note, Problems},
     parts::{Cluster, NODES, News, Touched},
     queue::{Queue, Waits},
+    reported::Reported,
     services::Services,
     status::{Statuses, plan::Seen},
     throttle::Throttle,
@@ -30,6 +31,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    iter,
     time::Duration,
 };
 use tokio::time::Instant;
@@ -185,7 +187,8 @@ impl Turns {
         if again_at <= now.instant {
             self.all_again_at = Some(now.instant + ALL_AGAIN);
             // What is remembered of objects that are gone is forgotten.
-            self.devices.notice(self.cluster.whole(), now);
+            let whole = Reported::new(self.cluster.whole());
+            self.devices.notice(&whole, now);
             let memory = &mut self.brokers.memory;
             memory.forget_gone(self.cluster.whole());
             self.touch_all();
@@ -218,21 +221,26 @@ impl Turns {
     }
 
     fn begin(&mut self, part: String, now: Now) {
-        let mut turn = Turn::new();
-        self.plan(&part, &mut turn, now);
-        self.go_on(part, turn, now);
+        self.go_on(part, Turn::new(), Some(Stage::Devices), now);
     }
 
-    /// Plans the next stages until one has requests, or ends the turn.
-    fn go_on(&mut self, part: String, mut turn: Turn, now: Now) {
-        while turn.queue.is_empty() {
-            let Some(next) = turn.stage.next() else {
-                return self.end(&part, &turn);
-            };
-            turn.stage = next;
-            self.plan(&part, &mut turn, now);
+    /// Plans this stage of a turn and the next ones until one has requests, or ends the turn. All these stages look at the same
+    /// reports and the same world: nothing arrives between them.
+    fn go_on(&mut self, part: String, mut turn: Turn, from: Option<Stage>, now: Now) {
+        let Some(first) = from else {
+            return self.end(&part, &turn);
+        };
+        let world = self.cluster.part(&part);
+        let reported = Reported::new(&world);
+        for stage in iter::successors(Some(first), |stage| stage.next()) {
+            turn.stage = stage;
+            self.plan(&part, &reported, &mut turn, now);
+            if !turn.queue.is_empty() {
+                self.open.turns.insert(part, turn);
+                return;
+            }
         }
-        self.open.turns.insert(part, turn);
+        self.end(&part, &turn);
     }
 
     fn end(&mut self, part: &str, turn: &Turn) {
@@ -244,26 +252,27 @@ impl Turns {
         }
     }
 
-    fn plan(&mut self, part: &str, turn: &mut Turn, now: Now) {
+    fn plan(&mut self, part: &str, reported: &Reported<'_>, turn: &mut Turn, now: Now) {
+        let world = reported.world;
+        let steady = self.clock.at(now.instant);
         let (mut requests, mut waits) = match turn.stage {
-            Stage::Devices => self.plan_devices(part, now),
-            Stage::Brokers => self.plan_brokers(part, now),
+            Stage::Devices => self.plan_devices(part, reported, now),
+            Stage::Brokers => {
+                let (actions, waits) = self.brokers.plan(reported, steady, &mut self.notes);
+                (requests(actions, Request::Broker), waits)
+            }
             Stage::Services => {
-                let world = self.cluster.part(part);
-                let steady = self.clock.at(now.instant);
-                let (actions, waits) = self.services.plan(part, &world, steady);
+                let (actions, waits) = self.services.plan(part, world, steady);
                 (requests(actions, Request::Service), waits)
             }
             Stage::Lists => {
-                let world = self.cluster.part(part);
-                let (actions, waits) = self.lists.plan(&world, self.clock.at(now.instant));
+                let (actions, waits) = self.lists.plan(world, steady);
                 (requests(actions, Request::List), waits)
             }
-            Stage::Status => self.plan_status(part, now),
+            Stage::Status => self.plan_status(part, world, now),
             Stage::Evictions => {
                 turn.is_touched = false; // what has changed before is planned with
-                let world = self.cluster.part(part);
-                let (actions, waits) = self.evictions.plan(&world, now.instant);
+                let (actions, waits) = self.evictions.plan(reported, now.instant);
                 (requests(actions, Request::Eviction), waits)
             }
         };
@@ -282,9 +291,13 @@ impl Turns {
         turn.wait = turn.wait.into_iter().chain(at).min();
     }
 
-    fn plan_devices(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
-        let world = self.cluster.part(part);
-        self.devices.notice(&world, now);
+    fn plan_devices(
+        &mut self,
+        part: &str,
+        reported: &Reported<'_>,
+        now: Now,
+    ) -> (Vec<Request>, Waits) {
+        self.devices.notice(reported, now);
         let looks = self.devices.looks(now);
         if part == NODES && !looks.is_empty() {
             return (requests(looks, Request::Look), Waits::default());
@@ -292,7 +305,7 @@ impl Turns {
         if !looks.is_empty() {
             self.queue.touch(NODES);
         }
-        let (mut actions, mut waits) = self.devices.plan(&world, now, &mut self.notes);
+        let (mut actions, mut waits) = self.devices.plan(reported, now, &mut self.notes);
         if part == NODES {
             let look = self.devices.look_in(now).into_iter();
             look.for_each(|wait| waits.add(wait));
@@ -304,22 +317,14 @@ impl Turns {
         (requests(actions, Request::Device), waits)
     }
 
-    fn plan_brokers(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
-        let world = self.cluster.part(part);
-        let steady = self.clock.at(now.instant);
-        let (actions, waits) = self.brokers.plan(&world, steady, &mut self.notes);
-        (requests(actions, Request::Broker), waits)
-    }
-
-    fn plan_status(&mut self, part: &str, now: Now) -> (Vec<Request>, Waits) {
-        let world = self.cluster.part(part);
+    fn plan_status(&mut self, part: &str, world: &World, now: Now) -> (Vec<Request>, Waits) {
         // Of several problems of a Configuration the last one is shown.
-        let mut problems = self.lists.problems(&world);
-        problems.extend(self.devices.problems(&world));
-        problems.extend(self.services.problems(part, &world));
+        let mut problems = self.lists.problems(world);
+        problems.extend(self.devices.problems(world));
+        problems.extend(self.services.problems(part, world));
         problems.extend(self.not_offered.clone());
         let seen = Seen {
-            world: &world,
+            world,
             brokers: &self.brokers.reports,
             problems: &problems,
         };
@@ -331,7 +336,7 @@ impl Turns {
     /// Returns the requests that are sent now.
     fn send(&mut self, now: Now) -> Vec<(String, Request)> {
         self.open.drop_outdated_evictions();
-        let sent: Vec<_> = std::iter::from_fn(|| self.open.send_next()).collect();
+        let sent: Vec<_> = iter::from_fn(|| self.open.send_next()).collect();
         for (_, request) in &sent {
             self.throttle.sent(request, now.instant);
         }
@@ -353,7 +358,8 @@ impl Turns {
         if turn.open > 0 || !turn.queue.is_empty() {
             self.open.turns.insert(part, turn);
         } else if turn.is_valid {
-            self.go_on(part, turn, now);
+            let next = turn.stage.next();
+            self.go_on(part, turn, next, now);
         } else {
             self.queue.touch(&part);
         }

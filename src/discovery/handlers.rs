@@ -23,7 +23,7 @@ pub mod zeroconf;
 pub use allow_list::AllowList;
 pub use only::KEY as ONLY;
 
-use super::{DiscoveryHandler, external::HostPaths};
+use super::{external::HostPaths, interface::DiscoveryHandler};
 use std::path::PathBuf;
 
 /// What Configurations may offer of the machine itself, and whom they may have asked.

@@ -1,6 +1,9 @@
 //! The discovery handlers that an agent has: those built in, and those in other processes.
 use super::external::{self, External};
-use super::{DetailsError, Discovery, DiscoveryHandler, Reads, plan::SessionSpec};
+use super::{
+    interface::{DetailsError, Discovery, DiscoveryHandler, Reads},
+    plan::SessionSpec,
+};
 use crate::model::{
     device::{DeviceId, Scope},
     variables::Variables,

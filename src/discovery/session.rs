@@ -1,8 +1,8 @@
 //! The running discoveries: one task for each Configuration, whole device sets out.
 pub use super::registry::Handlers;
 use super::{
-    Discovery, Task,
     damping::{Belief, Damper, Flapping},
+    interface::{Discovery, Task},
     part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
     plan::{Action, SessionSpec, plan},
     progress::Progress,

@@ -1,5 +1,5 @@
 //! Values that the tests of several modules share.
-use super::Exchange;
+use super::interface::Exchange;
 use crate::model::{
     instance_name::InstanceKey,
     slot::{SlotId, SlotOwner},

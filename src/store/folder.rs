@@ -18,7 +18,8 @@ pub use instances::instances;
 pub use reports::configurations;
 
 use super::{
-    About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError, plan::adopted,
+    interface::{About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError},
+    plan::adopted,
 };
 use crate::{
     api::{

@@ -17,7 +17,7 @@ pub(crate) mod view;
 mod watches;
 mod writes;
 
-use super::{
+use super::interface::{
     About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError, is_same,
 };
 use crate::{

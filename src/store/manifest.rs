@@ -130,7 +130,7 @@ spec:
             (1, 60, 1000)
         );
         assert_eq!(
-            crate::store::configuration_key(&configurations[0].metadata),
+            crate::cluster::configuration_key(&configurations[0].metadata),
             ConfigurationKey::new("default", "cameras")
         );
     }

@@ -1,5 +1,5 @@
 //! Computes an Instance after an exchange of its slots. Pure.
-use super::{Exchange, StoreError, instance_key};
+use super::interface::{Exchange, StoreError, instance_key};
 use crate::{
     api::{instance::Instance, names},
     model::{slot::SlotOwner, slot_table::SlotChange},

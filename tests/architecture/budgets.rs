@@ -24,15 +24,15 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 250),
-    ("src/agent", 9_980),
+    ("src/agent", 10_010),
     ("src/cli", 3_400),
     ("src/controller", 10_120),
     ("src/convert", 560),
     ("src/demo", 850),
-    ("src/discovery", 11_700),
+    ("src/discovery", 11_710),
     ("src/merge", 1_600),
     ("src/proto", 110),
-    ("src/store", 2_550),
+    ("src/store", 2_560),
     ("src/tidy", 920),
 ];
 

@@ -1,53 +1,34 @@
 //! Plans what the node reports of its devices. Instances are made of it. Pure.
+
 mod arrivals;
 mod budget;
 mod devices;
 mod trouble;
+mod waiting;
+mod world;
 
-pub(crate) use arrivals::Arrivals;
 use budget::InstanceBudget;
+pub(crate) use waiting::Arrivals;
+use world::PlanOfOne;
+pub(crate) use world::{Absences, World};
 
 use super::bounds;
 use crate::{
     agent::{
         device_state::{device_id, other_identity},
-        node_only::plan::NodeOnly,
-        values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
+        values::{AcceptedConfiguration, Selection},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
-    discovery::session::{Discoveries, DiscoveryState},
     model::{
         budget::Turn,
         device::{Device, DeviceId},
         instance_name::InstanceKey,
         slot::holders,
-        slot_table::Use,
-        typed_names::{ConfigurationKey, NodeName},
+        typed_names::ConfigurationKey,
     },
-    store::{Configurations, Instances, Report, Reports},
+    store::{Report, Reports},
 };
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
-
-/// The uptime since when the device of an Instance has been missing.
-pub(crate) type Absences = BTreeMap<InstanceKey, Duration>;
-
-/// Everything the plan depends on.
-pub(crate) struct World<'a> {
-    pub(crate) node: &'a NodeName,
-    /// The most Instances of all Configurations together.
-    pub(crate) max_instances: usize,
-    pub(crate) uptime: Duration,
-    pub(crate) configurations: &'a Configurations,
-    pub(crate) validated: &'a ValidatedConfigurations,
-    pub(crate) discoveries: &'a Discoveries,
-    pub(crate) instances: &'a Instances,
-    /// The devices that are offered without Instances.
-    pub(crate) node_only: &'a NodeOnly,
-    /// The devices that containers of this node use, if that is known.
-    pub(crate) uses: Option<&'a [Use]>,
-    pub(crate) absences: &'a Absences,
-    pub(crate) arrivals: &'a Arrivals,
-}
+use std::{collections::BTreeMap, time::Duration};
 
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -101,24 +82,6 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
     bounds::complete(world.instances, world.node_only, accepted, reports);
     plan.reports.is_whole = devices::is_whole(world);
     plan
-}
-
-/// The part of the plan that concerns one Configuration.
-struct PlanOfOne<'a> {
-    world: &'a World<'a>,
-    key: &'a ConfigurationKey,
-    accepted: &'a AcceptedConfiguration,
-    discovery: Option<&'a DiscoveryState>,
-    /// The Instances of this Configuration, less those that a device was found for.
-    unseen: BTreeMap<&'a InstanceKey, &'a Instance>,
-    /// The Instances that have names of their own, by their devices.
-    own_named: BTreeMap<DeviceId, &'a InstanceKey>,
-    absences: Absences,
-    wake_in: Option<Duration>,
-    report: Report,
-    /// The number of Instances whose devices each host of the LAN announces or has announced last, and the hosts of the devices.
-    announced_by: BTreeMap<IpAddr, usize>,
-    hosts: BTreeMap<DeviceId, IpAddr>,
 }
 
 impl<'a> PlanOfOne<'a> {

@@ -12,8 +12,8 @@
 use super::holders::Held;
 use crate::{
     api::{configuration::WhenGone, instance::Instance, names, node_devices::SeenDevice},
-    controller::{queue::Waits, world::World},
-    merge::{DeviceReports, plan::held_slots},
+    controller::{queue::Waits, reported::Reported, world::World},
+    merge::plan::held_slots,
     model::{
         instance_name::InstanceKey,
         resource_name::{ResourceName, ResourcePrefix},
@@ -39,7 +39,6 @@ pub(crate) type Evicted = BTreeMap<(ConfigurationKey, NodeName), Instant>;
 const NAMED: usize = 16;
 
 pub(crate) struct Input<'a> {
-    pub(crate) world: &'a World,
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) evicted: &'a Evicted,
@@ -149,11 +148,11 @@ impl Action {
 
 type Actions = BTreeMap<ConfigurationKey, BTreeMap<NodeName, Action>>;
 
-pub(crate) fn plan(input: &Input<'_>) -> (Vec<Action>, Waits) {
+pub(crate) fn plan(reported: &Reported<'_>, input: &Input<'_>) -> (Vec<Action>, Waits) {
     let mut waits = Waits::default();
-    let mut actions = lost(input, &mut waits);
+    let mut actions = lost(reported, input, &mut waits);
     if !actions.is_empty() {
-        add_held(input, &mut actions);
+        add_held(reported.world, input.resource_prefix, &mut actions);
     }
     let actions = actions.into_values().flat_map(BTreeMap::into_values);
     let with_lost = actions.map(|mut action| {
@@ -164,19 +163,18 @@ pub(crate) fn plan(input: &Input<'_>) -> (Vec<Action>, Waits) {
 }
 
 /// Returns the actions with what their nodes have lost.
-fn lost(input: &Input<'_>, waits: &mut Waits) -> Actions {
-    let (mut actions, world) = (Actions::new(), input.world);
+fn lost(reported: &Reported<'_>, input: &Input<'_>, waits: &mut Waits) -> Actions {
+    let (mut actions, world) = (Actions::new(), reported.world);
     let mut configurations = world.configurations.values();
     if !configurations.any(|of| of.spec.when_gone == WhenGone::Evict) {
         return actions;
     }
-    let device_reports = DeviceReports::new(world.views(), &world.instances);
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if !is_evicting(world, &of, instance) {
             continue;
         }
-        let reports = device_reports.of(key, instance);
+        let reports = reported.by_device().of(key, instance);
         for (slot, node) in held_slots(instance) {
             let is_ready = world.nodes.get(&node).is_some_and(|node| node.is_ready);
             let report = reports.get(&node).filter(|_| is_ready);
@@ -203,8 +201,7 @@ fn lost(input: &Input<'_>, waits: &mut Waits) -> Actions {
 }
 
 /// Adds what the nodes hold, in one pass over all slots.
-fn add_held(input: &Input<'_>, actions: &mut Actions) {
-    let (world, prefix) = (input.world, input.resource_prefix);
+fn add_held(world: &World, prefix: &ResourcePrefix, actions: &mut Actions) {
     for (key, instance) in &world.instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
         let spec = (world.configurations.get(&configuration)).map(|of| &of.spec);

@@ -1,5 +1,8 @@
 use super::*;
-use crate::controller::fixtures::{Fake, configuration, instance, node_devices, ready, refusal};
+use crate::controller::{
+    fixtures::{Fake, configuration, instance, node_devices, ready, refusal},
+    world::World,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -20,7 +23,7 @@ fn action(slots: usize) -> Action {
         .with_instance(held)
         .with_node_devices(node_devices("a", says));
     let mut evictions = Evictions::new("akri.sh".parse().unwrap());
-    let (mut actions, _) = evictions.plan(&world, Instant::now());
+    let (mut actions, _) = evictions.plan(&Reported::new(&world), Instant::now());
     assert_eq!(actions.len(), 1, "{actions:?}");
     actions.remove(0)
 }

@@ -21,9 +21,9 @@ use crate::{
     controller::{
         clock::elapsed,
         index::part_of,
+        reported::Reported,
         world::{NodeState, World},
     },
-    merge::DeviceReports,
     model::{
         instance_name::InstanceKey,
         slot::SlotOwner,
@@ -85,9 +85,10 @@ pub(crate) struct Place<'a> {
 }
 
 impl Memory {
-    /// Follows which nodes are lost. Nothing outside of `world` has changed since the last time.
-    pub(crate) fn notice(&mut self, world: &World, now: Now) {
-        self.notice_seen(world, now.instant);
+    /// Follows which nodes are lost. Nothing outside of this world has changed since the last time.
+    pub(crate) fn notice(&mut self, reported: &Reported<'_>, now: Now) {
+        let world = reported.world;
+        self.notice_seen(reported, now.instant);
         self.notice_holders(world);
         let was_outage = self.outage.is_some();
         self.outage = outage(world).map(|(absent, of)| {
@@ -130,10 +131,10 @@ impl Memory {
             .collect();
     }
 
-    fn notice_seen(&mut self, world: &World, now: Instant) {
-        let device_reports = DeviceReports::new(world.views(), &world.instances);
+    fn notice_seen(&mut self, reported: &Reported<'_>, now: Instant) {
+        let world = reported.world;
         let says_so = |key: &InstanceKey, instance: &Instance| {
-            let reports = device_reports.of(key, instance);
+            let reports = reported.by_device().of(key, instance);
             reports.values().any(|report| report.is_healthy())
         };
         let well = InstanceStatus::default();

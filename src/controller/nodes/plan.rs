@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::{configuration::Configuration, defaults, instance::Instance, names},
-    controller::{outcome::Problems, queue::Waits, world::World},
+    controller::{outcome::Problems, queue::Waits, reported::Reported, world::World},
     merge::{
         DeviceReports, InstanceEvent,
         finalizers::without_akris,
@@ -107,18 +107,19 @@ impl Change {
 }
 
 /// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
-pub(crate) fn plan(world: &World, memory: &Memory, now: Now) -> Plan {
+pub(crate) fn plan(reported: &Reported<'_>, memory: &Memory, now: Now) -> Plan {
+    let world = reported.world;
     let planner = Planner {
         world,
         memory,
-        device_reports: DeviceReports::new(world.views(), &world.instances),
+        device_reports: reported.by_device(),
         instant: now.instant,
     };
     let merge = Merge {
         surroundings: &planner,
         instances: &world.instances,
         all_instances: &world.whole().instances,
-        reports: &planner.device_reports,
+        reports: planner.device_reports,
         labels: (world.nodes.keys())
             .map(|name| (names::node_label(name), name))
             .collect(),
@@ -167,7 +168,7 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
 struct Planner<'a> {
     world: &'a World,
     memory: &'a Memory,
-    device_reports: DeviceReports<'a>,
+    device_reports: &'a DeviceReports<'a>,
     /// The time by a clock that does not step.
     instant: Instant,
 }

@@ -35,12 +35,13 @@ async fn pass(shared: &Shared, devices: &mut Devices, world: &World) -> bool {
         clock: at(0),
         instant: tokio::time::Instant::now(),
     };
-    devices.notice(world, now);
+    let reported = Reported::new(world);
+    devices.notice(&reported, now);
     for node in devices.looks(now) {
         devices.looked(&node, pods_of(shared, &node).await, now);
     }
     let mut is_done = true;
-    for action in devices.plan(world, now, &mut vec![]).0 {
+    for action in devices.plan(&reported, now, &mut vec![]).0 {
         let written = act(shared, &action).await;
         devices.settle(&action, &written, now);
         is_done &= matches!(written.tried, Tried::Done | Tried::Gone);

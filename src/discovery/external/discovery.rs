@@ -7,7 +7,7 @@ use super::{
     stream::{self, Isolated, KnownDevices, Stream},
 };
 use crate::{
-    discovery::{Discovery, DiscoveryError, Task},
+    discovery::interface::{Discovery, DiscoveryError, Task},
     model::device::{DeviceSet, Scope},
     proto::discovery::DiscoverRequest,
     telemetry::metrics,

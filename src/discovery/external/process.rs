@@ -3,7 +3,7 @@
 use super::{isolated::socket_in, message};
 use crate::{
     backoff::Attempts,
-    discovery::{DiscoveryError, DiscoveryHandler, Task},
+    discovery::interface::{DiscoveryError, DiscoveryHandler, Task},
     model::{
         device::{DeviceId, DeviceSet},
         typed_names::ConfigurationKey,

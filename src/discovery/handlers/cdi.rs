@@ -18,7 +18,9 @@ mod spec;
 pub use kinds::{AllowedKind, Kinds};
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
+    super::interface::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+    },
     publish::publish,
 };
 use crate::{

@@ -1,5 +1,5 @@
 //! Reads certificates in PEM from `discoveryProperties`. Pure. No message has a value: it may be of a Secret.
-use crate::discovery::DetailsError;
+use crate::discovery::interface::DetailsError;
 use std::sync::Arc;
 use tokio_rustls::rustls::{
     ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,

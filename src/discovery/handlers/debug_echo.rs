@@ -2,7 +2,9 @@
 //!
 //! Each entry of `descriptions` becomes a device. While a file with the word OFFLINE exists, all devices are gone.
 use crate::{
-    discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
+    discovery::interface::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+    },
     files,
     model::{
         device::{Device, DeviceSet, Scope},

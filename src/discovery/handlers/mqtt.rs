@@ -9,7 +9,9 @@ mod talk;
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        interface::{
+            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        },
         part::{Bytes, Part},
     },
     problems::problem,

@@ -9,7 +9,9 @@ mod network;
 mod plan;
 
 use super::{
-    super::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task},
+    super::interface::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+    },
     neighbour_table::NeighbourTable,
     publish::publish,
 };

@@ -11,7 +11,7 @@ mod device;
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+        interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
         part::{Bytes, Part},
         turns::Turns,
     },

@@ -10,8 +10,8 @@ mod scan;
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
         external::HostPaths,
+        interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
     },
     publish::publish,
 };

@@ -13,7 +13,9 @@ pub use networks::{AllowedNetwork, Networks};
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        interface::{
+            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        },
         part::{Bytes, Part},
         turns::Turns,
     },

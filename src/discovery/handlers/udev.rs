@@ -23,7 +23,9 @@ pub use subsystems::{AllowedSubsystem, Subsystems};
 
 use super::{
     super::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        interface::{
+            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        },
         turns::Turns,
     },
     publish::publish,

@@ -16,7 +16,8 @@ mod service;
 mod tracked;
 
 use super::super::{
-    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task, part::Bytes,
+    interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
+    part::Bytes,
     turns::Turns,
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! Discoveries as the agent sees them, with time paused.
 use super::*;
 use crate::{
-    discovery::{DetailsError, DiscoveryError, DiscoveryHandler, Properties},
+    discovery::interface::{DetailsError, DiscoveryError, DiscoveryHandler, Properties},
     model::device::{Device, Scope},
 };
 use futures::future::BoxFuture;

@@ -1,5 +1,5 @@
 //! Names and writes the files of the two folders.
-use crate::{files, model::names::Key, store::StoreError, yaml};
+use crate::{files, model::names::Key, store::interface::StoreError, yaml};
 use std::{fmt, fs, io, path::Path};
 
 /// The mode of the files, which may contain secrets in `brokerProperties`.

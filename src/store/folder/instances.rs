@@ -5,8 +5,12 @@ use super::{
 };
 use crate::{
     api::instance::Instance,
+    cluster::instance_key,
     model::instance_name::InstanceKey,
-    store::{Exchange, Instances, StoreError, instance_key, is_same, plan::exchanged},
+    store::{
+        interface::{Exchange, Instances, StoreError, is_same},
+        plan::exchanged,
+    },
     yaml,
 };
 use anyhow::Context as _;

@@ -5,13 +5,14 @@ use super::{
 };
 use crate::{
     api::{instance::Instance, node_devices::ConfigurationView},
+    cluster::instance_key,
     files,
     merge::{
         alone::{Alone, Step, changed},
         plan::is_held,
     },
     model::typed_names::ConfigurationKey,
-    store::{Instances, Reports, StoreError, instance_key},
+    store::interface::{Instances, Reports, StoreError},
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::sync::Arc;
@@ -113,8 +114,8 @@ mod tests {
             slot_table::SlotChange,
         },
         store::{
-            Exchange, Report,
             folder::{FolderStore, Settings},
+            interface::{Exchange, Report},
         },
     };
     use std::{collections::BTreeMap, fs};

@@ -6,7 +6,10 @@ use crate::{
         reason::Reason,
     },
     model::typed_names::ConfigurationKey,
-    store::{Configurations, Report, configuration_key, manifest::Unreadable},
+    store::{
+        interface::{Configurations, Report, configuration_key},
+        manifest::Unreadable,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     api::configuration::Configuration, files, model::typed_names::ConfigurationKey,
-    store::StoreError, yaml,
+    store::interface::StoreError, yaml,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;

@@ -3,7 +3,10 @@ use super::{Inner, plan};
 use crate::{
     api::instance::Instance,
     model::instance_name::InstanceKey,
-    store::{Exchange, StoreError, plan::exchanged},
+    store::{
+        interface::{Exchange, StoreError},
+        plan::exchanged,
+    },
 };
 
 impl Inner {

@@ -3,9 +3,10 @@
 use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
+    cluster::{configuration_key, instance_key},
     files,
     own_thread::aside,
-    store::{Configurations, Instances, configuration_key, instance_key},
+    store::interface::{Configurations, Instances},
 };
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};

@@ -7,7 +7,7 @@ use crate::{
         reason::Reason,
     },
     model::{budget::json_bytes, limits, typed_names::ConfigurationKey},
-    store::Report,
+    store::interface::Report,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@ use crate::{
         reason::Reason,
     },
     model::{limits, typed_names::ConfigurationKey},
-    store::Report,
+    store::interface::Report,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 use crate::{
     api::{instance::Instance, names},
     model::patch::{add, remove, test, with_map},
-    store::Exchange,
+    store::interface::Exchange,
 };
 use json_patch::Patch;
 use serde_json::json;

@@ -3,7 +3,10 @@ use super::plan::has_left;
 use crate::{
     api::instance::Instance,
     model::instance_name::InstanceKey,
-    store::{Instances, instance_key, news::is_same_for},
+    store::{
+        interface::{Instances, instance_key},
+        news::is_same_for,
+    },
 };
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -9,9 +9,12 @@ use crate::{
         instance::{Instance, InstanceSpec},
         names,
     },
-    cluster::watch::{self as objects, Bounded, Objects, Read, apis},
+    cluster::{
+        instance_key,
+        watch::{self as objects, Bounded, Objects, Read, apis},
+    },
     model::{budget::Room, limits, typed_names::ConfigurationName},
-    store::{Configurations, instance_key},
+    store::interface::Configurations,
 };
 use futures::{StreamExt as _, stream::select_all};
 use kube::{

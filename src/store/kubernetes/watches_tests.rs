@@ -1,6 +1,6 @@
 use super::*;
 use crate::store::{
-    Instances, Store as _,
+    interface::{Instances, Store as _},
     kubernetes::{FIRST_LIST, KubernetesStore, Settings},
 };
 use axum::{

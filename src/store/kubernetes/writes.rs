@@ -2,9 +2,9 @@
 use super::Inner;
 use crate::{
     api::{instance::Instance, names},
-    cluster::{code, is_conflict, is_not_found, is_unprocessable, reason, untracked},
+    cluster::{code, instance_key, is_conflict, is_not_found, is_unprocessable, reason, untracked},
     model::{instance_name::InstanceKey, status_code::is_busy},
-    store::{StoreError, instance_key},
+    store::interface::StoreError,
 };
 use json_patch::Patch as JsonPatch;
 use kube::api::PatchParams;

@@ -4,21 +4,19 @@
 //! in a flood, a few a second do, and those that were seen longest come first: each Instance costs the API server writes,
 //! and leaves an entry in the node's capacity and in the kubelet's checkpoint for minutes. The hosts that announce devices
 //! take turns, and each has a part of the Instances of the Configuration.
-use super::{InstanceBudget, PlanOfOne};
+use super::{budget::InstanceBudget, waiting::Arrival, world::PlanOfOne};
 use crate::{
     api::{configuration::Problem, reason::Reason},
     model::{
         device::{Device, DeviceId},
         division::share,
         limits,
-        typed_names::ConfigurationKey,
     },
     token_bucket::TokenBucket,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    time::Duration,
 };
 
 /// The rate of new Instances that a Configuration gets on this node in the long run.
@@ -26,39 +24,6 @@ const NEW_A_SECOND: u32 = 2;
 /// The most Instances of a Configuration for devices that one host of the LAN announces, if they are more than half of what
 /// the other hosts leave of `maxInstances`. Beyond it: the newest devices of this host are left out (`TooManyDevices`).
 const HOST_INSTANCES_MAX: usize = 32;
-
-/// The number of new Instances that each Configuration may have.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Arrivals(BTreeMap<ConfigurationKey, Arrival>);
-
-/// The part of one Configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Arrival {
-    /// The tokens for new Instances; it starts with `maxInstances`.
-    bucket: TokenBucket,
-    /// The uptime since when each device has waited for an Instance.
-    waiting: BTreeMap<DeviceId, Duration>,
-    /// Devices that were reported, and whose Instances are not made yet.
-    reported: BTreeSet<DeviceId>,
-    /// The host that announced each device of an Instance last.
-    hosts: BTreeMap<DeviceId, IpAddr>,
-}
-
-impl Arrival {
-    /// Notes that a device is reported; it counts as new where `new_at` is given.
-    fn report(&mut self, device: &DeviceId, new_at: Option<Duration>) {
-        if let Some(now) = new_at {
-            self.bucket.take(1, now);
-        }
-        self.reported.insert(device.clone());
-    }
-}
-
-impl Arrivals {
-    pub(super) fn extend(&mut self, configuration: &ConfigurationKey, arrival: Arrival) {
-        self.0.insert(configuration.clone(), arrival);
-    }
-}
 
 impl<'a> PlanOfOne<'a> {
     /// Reports the devices without an Instance, up to the limits: each gets one.

@@ -1,5 +1,5 @@
 //! The Instances of all Configurations, with the bytes of their properties, and the part of each Configuration. Pure.
-use super::World;
+use super::world::World;
 use crate::{
     agent::values::Selection,
     api::instance::Instance,

@@ -1,5 +1,5 @@
 //! Plans what is reported of each device. Pure.
-use super::{PlanOfOne, World};
+use super::world::{PlanOfOne, World};
 use crate::{
     agent::device_state::{device_id, observed_slots, pin},
     api::{

@@ -11,8 +11,12 @@ mod reports;
 
 use super::*;
 use crate::{
+    agent::{node_only::plan::NodeOnly, values::ValidatedConfigurations},
     api::{instance::InstanceSpec, names},
-    discovery::plan::SessionSpec,
+    discovery::{
+        plan::SessionSpec,
+        session::{Discoveries, DiscoveryState},
+    },
     merge::{
         alone::{Alone, Step, changed},
         plan::is_held,
@@ -21,8 +25,9 @@ use crate::{
         device::{DeviceSet, Scope},
         instance_name::InstanceName,
         names::Key,
+        slot_table::Use,
     },
-    store::{instance_key as key_of_instance, manifest},
+    store::{Configurations, Instances, instance_key as key_of_instance, manifest},
 };
 use proptest::{collection::btree_set, prelude::*};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The troubles of a device that its Instance reports, and those of handlers that their Configuration reports. Pure.
-use super::{PlanOfOne, devices::cut};
+use super::{devices::cut, world::PlanOfOne};
 use crate::{
     agent::values::AcceptedConfiguration,
     api::{configuration::Problem, instance::Instance, names, reason::Reason},

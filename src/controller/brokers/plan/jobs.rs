@@ -1,7 +1,10 @@
 //! Decides which Jobs are created and deleted. Pure.
 use super::{
-    super::report::{Found, Report},
-    Action, Broker, Planner, Target,
+    super::{
+        action::{Action, Broker},
+        report::{Found, Report},
+    },
+    planner::{Planner, Target},
 };
 use crate::{
     api::{

@@ -1,5 +1,9 @@
 //! Decides which Pods are created, and which stay. Pure.
-use super::{Action, Cause, Place, Planner, Serving, Target, WantedPods, reported::Gaps};
+use super::{
+    super::action::{Action, Cause},
+    planner::{Place, Planner, Serving, Target, WantedPods},
+    reported::Gaps,
+};
 use crate::{
     api::{broker::NODES_MAX, names},
     controller::world::BrokerPod,

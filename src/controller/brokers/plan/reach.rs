@@ -1,5 +1,8 @@
 //! Says which nodes a new Pod may run on. The affinity of a Pod cannot be changed: one that no longer fits is replaced. Pure.
-use super::{Action, Cause, Place, Planner, Serving, Target, WantedPods};
+use super::{
+    super::action::{Action, Cause},
+    planner::{Place, Planner, Serving, Target, WantedPods},
+};
 use crate::{
     api::{
         broker::{self, NODES_MAX, SpecError},
@@ -115,9 +118,9 @@ impl<'a> Planner<'a> {
         if !instance.spec.shared || places >= most {
             return true;
         }
-        let world = self.input.world;
+        let (world, device_reports) = (self.input.world, self.input.device_reports);
         let nodes = world.node_devices.keys();
-        let reports = self.device_reports.of(target.subject.key, instance);
+        let reports = device_reports.of(target.subject.key, instance);
         // A node that reports the device is not in the Instance before the Instance is written again.
         let coming = nodes.filter(|name| {
             let node = world.nodes.get(*name);
@@ -125,9 +128,7 @@ impl<'a> Planner<'a> {
             let sees = reports.get(name).map(|report| report.is_healthy());
             looks
                 && !instance.spec.names_node(name)
-                && sees.unwrap_or_else(|| {
-                    !self.device_reports.has_complete_report(instance, key, name)
-                })
+                && sees.unwrap_or_else(|| !device_reports.has_complete_report(instance, key, name))
         });
         let coming = coming.count();
         let waits = coming > 0 && capacity < places + coming;

@@ -1,7 +1,7 @@
 //! Says of each Instance how many of its Pods run, and why the others do not. Pure.
 use super::{
     super::report::{Found, Report},
-    Place, Planner, Serving, Target, WantedPods,
+    planner::{Place, Planner, Serving, Target, WantedPods},
 };
 use crate::{
     api::{configuration::Problem, reason::Reason},

@@ -1,5 +1,8 @@
 //! Decides which broker specs are valid, and which the API server has accepted. Pure.
-use super::{super::report::Found, Planner, Target};
+use super::{
+    super::report::Found,
+    planner::{CheckedSpec, Planner, Target},
+};
 use crate::{
     api::{
         broker::{self, SpecError},
@@ -10,16 +13,6 @@ use crate::{
     controller::world::World,
     model::typed_names::ConfigurationKey,
 };
-
-/// The validated broker spec of a Configuration.
-pub(super) struct CheckedSpec {
-    pub(super) digest: String,
-    pub(super) is_broken: bool,
-    /// True if the API server has created a Pod of this spec, or accepted it in a dry run.
-    pub(super) is_accepted: bool,
-    /// True if this plan asks the API server about the spec.
-    pub(super) is_tried: bool,
-}
 
 impl<'a> Planner<'a> {
     /// Returns the validated broker spec of a Configuration.

@@ -11,15 +11,22 @@ use crate::{
     api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{Notice, Outcome},
+        brokers::memory::{Memory, Notice, Outcome},
         pod_state::Unscheduled,
-        world::{Meta, NodeState},
+        reported::Reported,
+        world::{BrokerJob, BrokerPod, Meta, NodeState, World},
     },
-    model::names::Key,
+    model::{
+        names::{Key, ObjectKey},
+        typed_names::NodeName,
+    },
 };
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::SignedDuration};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    jiff::{SignedDuration, Timestamp},
+};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
 fn pod_spec() -> Value {
@@ -161,8 +168,10 @@ impl Cluster {
     }
 
     fn whole_plan(&self) -> Plan {
+        let reported = Reported::new(&self.world);
         plan(&Input {
             world: &self.world,
+            device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,

@@ -55,12 +55,12 @@ struct Planned {
 }
 
 fn planned_after(world: &World, evicted: &Evicted, now: Instant) -> Planned {
-    let (actions, waits) = plan(&Input {
-        world,
+    let input = Input {
         resource_prefix: &"akri.sh".parse().unwrap(),
         evicted,
         now,
-    });
+    };
+    let (actions, waits) = plan(&Reported::new(world), &input);
     let words = |action: &Action| {
         let held = action.held.iter();
         let held = held.map(|(resource, h)| {

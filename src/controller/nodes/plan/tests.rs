@@ -75,8 +75,9 @@ fn now(seconds: i64) -> Now {
 }
 
 fn looked_at(world: &World, memory: &mut Memory, now: Now) -> Plan {
-    memory.notice(world, now);
-    plan(world, memory, now)
+    let reported = Reported::new(world);
+    memory.notice(&reported, now);
+    plan(&reported, memory, now)
 }
 
 fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {

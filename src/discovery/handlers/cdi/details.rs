@@ -6,7 +6,7 @@ use super::{
     },
     spec::Kind,
 };
-use crate::discovery::DetailsError;
+use crate::discovery::interface::DetailsError;
 
 /// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {

@@ -1,6 +1,6 @@
 //! Reads who we are for a broker from `discoveryProperties`. Pure. No message has a value: it may be of a Secret.
 use super::super::certificates::{self, certificates, roots, unfit};
-use crate::{discovery::DetailsError, model::hidden::Hidden};
+use crate::{discovery::interface::DetailsError, model::hidden::Hidden};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio_rustls::rustls::{
     ClientConfig,

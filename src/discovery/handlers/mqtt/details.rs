@@ -3,7 +3,7 @@ use super::super::{
     fields::{self, Fields, Handler, scalar},
     only::Only,
 };
-use crate::{discovery::DetailsError, model::device::Scope};
+use crate::{discovery::interface::DetailsError, model::device::Scope};
 use petiole_mqtt::{Pattern, Protocol, Rule, Topics, is_topic, limits::STATE_MAX};
 use serde_json::Value;
 use std::fmt;

@@ -9,7 +9,7 @@
 //!
 //! Later lines win. No message has a value: it may be of a Secret.
 use super::super::certificates::unfit;
-use crate::{discovery::DetailsError, model::hidden::Hidden};
+use crate::{discovery::interface::DetailsError, model::hidden::Hidden};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use petiole_onvif::Credentials;
 use serde::{Deserialize, de::DeserializeOwned};

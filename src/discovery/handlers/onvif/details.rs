@@ -6,7 +6,7 @@ use super::super::{
     neighbours::normalized_mac,
     only::Only,
 };
-use crate::discovery::DetailsError;
+use crate::discovery::interface::DetailsError;
 use ipnet::Ipv4Net;
 use petiole_mdns::Interfaces;
 use petiole_onvif::{Settings, limits::SUBNET_ADDRESSES_MAX};

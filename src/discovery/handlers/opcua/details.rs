@@ -4,7 +4,7 @@ use super::super::{
     filter::Filter,
     only::Only,
 };
-use crate::{discovery::DetailsError, model::device::Scope};
+use crate::{discovery::interface::DetailsError, model::device::Scope};
 use petiole_mdns::Interfaces;
 use petiole_opcua::EndpointUrl;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use super::super::{
     matcher::Budget,
 };
 use crate::{
-    discovery::{DetailsError, glob::Glob},
+    discovery::{glob::Glob, interface::DetailsError},
     model::{container_devices::is_below_dev, limits},
 };
 use serde_json::Value;

@@ -5,7 +5,7 @@ use super::super::{
     only::Only,
 };
 use crate::{
-    discovery::DetailsError,
+    discovery::interface::DetailsError,
     model::{device::Scope, networks::Range},
 };
 use petiole_probe::{Http, Question};

@@ -1,6 +1,6 @@
 //! The settings of TLS with hosts that are found by their address: a certificate is a fact, and only a given authority is trusted.
 use super::super::certificates::{self, roots};
-use crate::discovery::DetailsError;
+use crate::discovery::interface::DetailsError;
 use std::sync::Arc;
 use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,

@@ -7,7 +7,7 @@ use super::{
     record::Chain,
     rules::{Place, Rule},
 };
-use crate::{discovery::DetailsError, model::limits};
+use crate::{discovery::interface::DetailsError, model::limits};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

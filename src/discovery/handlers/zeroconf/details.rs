@@ -9,7 +9,7 @@ use super::{
     },
     address::Address,
 };
-use crate::{discovery::DetailsError, model::device::Scope};
+use crate::{discovery::interface::DetailsError, model::device::Scope};
 use ipnet::IpNet;
 use petiole_mdns::{Interfaces, Name, Wanted};
 use serde_json::Value;

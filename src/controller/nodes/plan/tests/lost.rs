@@ -211,7 +211,7 @@ fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
     let (world, mut memory) = (with_b(None), Memory::default());
     let mut looks = vec![];
     for seconds in 0..=400 {
-        memory.notice(&world, now(seconds));
+        memory.notice(&Reported::new(&world), now(seconds));
         if memory.looks(now(seconds).instant) == ["b"] {
             looks.push(seconds);
             memory.looked(&"b".into(), Pods::Remain, now(seconds).instant);

@@ -14,12 +14,12 @@ fn a_deleted_node_is_remembered_while_the_parts_without_its_slots_are_looked_at(
         .with_configuration(configuration("cam", json!({})))
         .with_instance(instance("cam-1", held));
     let mut memory = Memory::default();
-    memory.notice(&world, now(0));
-    memory.notice(&part(&world, "tv"), now(1));
+    memory.notice(&Reported::new(&world), now(0));
+    memory.notice(&Reported::new(&part(&world, "tv")), now(1));
     assert!(memory.absent.contains_key("b"));
     let mut free = world.clone();
     free = free.with_instance(instance("cam-1", json!({ "spec": { "nodes": ["a"] } })));
-    memory.notice(&part(&free, "cam"), now(2));
+    memory.notice(&Reported::new(&part(&free, "cam")), now(2));
     assert!(memory.absent.is_empty());
 }
 
@@ -35,8 +35,8 @@ fn the_grace_period_begins_when_a_device_was_seen_last_at_any_look() {
             .with_instance(device)
     };
     let mut memory = Memory::default();
-    memory.notice(&world(seen.clone()), now(1_000));
-    memory.notice(&part(&world(seen), "tv"), now(2_000));
+    memory.notice(&Reported::new(&world(seen.clone())), now(1_000));
+    memory.notice(&Reported::new(&part(&world(seen), "tv")), now(2_000));
     let world = world(gone);
     let deleted = |memory: &mut Memory, seconds| {
         let planned = looked(&part(&world, "cam"), memory, seconds);

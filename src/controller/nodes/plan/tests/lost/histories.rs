@@ -77,11 +77,12 @@ proptest! {
                 out_since = None;
             }
             let time = Now { clock: at(seconds) + SignedDuration::from_secs(step), ..now(seconds) };
-            memory.notice(&world, time);
+            let reported = Reported::new(&world);
+            memory.notice(&reported, time);
             for node in memory.looks(time.instant) {
                 memory.looked(&node, Pods::Remain, time.instant);
             }
-            let planned = plan(&world, &memory, time);
+            let planned = plan(&reported, &memory, time);
             execute(&mut world, &mut memory, &planned, seconds);
             prop_assert!(holds(&world, "b"), "taken at {}", seconds);
             if !world.node_devices.contains_key("b") { out_since = out_since.or(Some(seconds)); }

@@ -12,7 +12,7 @@ fn notes(b: Option<NodeState>, configuration: Configuration, pods: Pods) -> Vec<
         .with_instance(held)
         .with_configuration(configuration);
     let mut memory = Memory::default();
-    memory.notice(&world, now(0));
+    memory.notice(&Reported::new(&world), now(0));
     memory.looked(&"b".into(), pods, now(0).instant);
     let planned = looked(&world, &mut memory, 110);
     let notices = planned.notices.into_iter();
@@ -67,7 +67,7 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     let mut world = with_b(None).with_instance(held);
     Arc::make_mut(&mut world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
     let mut memory = Memory::default();
-    memory.notice(&world, now(70));
+    memory.notice(&Reported::new(&world), now(70));
     let why = memory.absent[long.as_str()].why;
     for outlook in [
         Outlook::FreeIn(Duration::from_secs(604_800)),
