@@ -5,6 +5,7 @@ use petiole_model::{
     model::names::ObjectKey,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A claim, as far as it says whose it is and what it asks for. The shape is that of `resource.k8s.io/v1`.
 pub type ResourceClaim = Object<ClaimSpec, ClaimStatus>;
@@ -39,6 +40,8 @@ pub struct ExactRequest {
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimStatus {
+    /// The devices, once the scheduler has chosen them.
+    pub allocation: Option<Value>,
     /// The Pods that may use the claim.
     pub reserved_for: Vec<Consumer>,
 }
@@ -53,6 +56,11 @@ pub struct Consumer {
 /// Returns whether the scheduler gives out the devices of a Configuration.
 pub(super) fn gives_out(configuration: &Configuration) -> bool {
     configuration.spec.allocation == Allocation::Dra
+}
+
+/// Returns whether the scheduler has chosen the devices of a claim.
+pub(super) fn is_allocated(claim: &ResourceClaim) -> bool {
+    (claim.status.as_ref()).is_some_and(|status| status.allocation.is_some())
 }
 
 /// Returns the namespace and the name of a claim.

@@ -48,7 +48,7 @@ pub enum Cause {
     SlotsBeingReleased,
     SlotHeldByLostNode,
     TooManyRequested,
-    /// The scheduler finds no device for a claim.
+    /// A claim has no device yet.
     NotAllocated,
     NodeDoesNotSee,
     NodeCordoned,

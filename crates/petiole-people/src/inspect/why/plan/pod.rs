@@ -202,7 +202,7 @@ fn without_node(
     if !findings.is_empty() {
         return findings;
     }
-    unscheduled::explain(snapshot, key, pod, asked)
+    vec![unscheduled::explain(snapshot, key, pod, asked)]
 }
 
 fn nodes_request<'a>(pod: &'a Pod, resource: &'a ResourceName, amount: u64) -> Request<'a> {

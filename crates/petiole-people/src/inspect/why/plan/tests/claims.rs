@@ -71,7 +71,7 @@ fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_schedul
             given_out(),
             Cause::NotAllocated,
             &[
-                "The scheduler gives it no device by web-camera-x",
+                "The scheduler has given it no device by web-camera-x yet",
                 "2 cannot allocate all claims.",
             ],
             "kubectl -n default describe resourceclaim web-camera-x",
