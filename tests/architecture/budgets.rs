@@ -20,7 +20,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-mqtt", 1_400),
     ("crates/petiole-onvif", 1_900),
     ("crates/petiole-opcua", 1_850),
-    ("crates/petiole-people", 5_460),
+    ("crates/petiole-people", 5_480),
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 250),
