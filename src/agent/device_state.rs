@@ -1,6 +1,9 @@
 //! Determines the state of an Instance's device on this node. Pure.
 use crate::{
-    api::{instance::Instance, names},
+    api::{
+        instance::{Instance, is_seen},
+        names,
+    },
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         device::{Device, DeviceId},
@@ -97,6 +100,8 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
 /// is the memory.
 pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str) -> ObservedSlots {
     let created = instance.metadata.creation_timestamp.as_ref();
+    let is_told_gone = (instance.status.as_ref()).is_some_and(|status| !is_seen(status, node));
+    let is_alone = !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node);
     ObservedSlots {
         key: key.clone(),
         precedence: Precedence {
@@ -107,7 +112,8 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
         is_offered: instance.spec.names_node(node),
         is_by_claims: false,
-        is_own: !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node),
+        // The deletion of an Instance whose device was gone may be on its way: a claim that is written stops it.
+        is_own: is_alone && !is_told_gone,
         told: told(instance),
         usage: instance.spec.device_usage.clone(),
     }

@@ -33,6 +33,8 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 /// The time in which the watch shows what was written.
 const SHOWN_WITHIN: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(2);
+/// The most writes that try to give the Lease back. All of them fit into the time that a controller has for its end.
+const GIVEN_BACK_TRIES: usize = 3;
 
 pub(super) fn selection() -> Selection {
     let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -105,7 +107,7 @@ async fn keep(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let identity = &shared.settings.identity;
-    let mut seen = Seen::default();
+    let (mut seen, mut written) = (Seen::default(), None);
     let mut attempts = Attempts::new(SHOWN_WITHIN, LAST_RETRY);
     while !shutdown.is_cancelled() {
         let current = current(shared, &lease.borrow_and_update());
@@ -118,13 +120,10 @@ async fn keep(
         };
         let wait = if wait.is_zero() {
             let spec = seen.held.taken(identity, shared.clock.now());
-            let Some(outcome) = shutdown
-                .run_until_cancelled(write(&api, &seen.held, spec))
-                .await
-            else {
-                break;
-            };
-            let failed = attempts.ended(outcome, |why| {
+            // A write that is on its way is waited for, also at shutdown: what it leaves is given back.
+            let outcome = write(&api, &seen.held, spec).await;
+            written = outcome.clone().ok().flatten();
+            let failed = attempts.ended(outcome.map(drop), |why| {
                 warn!("the Lease cannot be taken or renewed, tried again until it can: {why}");
             });
             failed.max(SHOWN_WITHIN)
@@ -138,18 +137,35 @@ async fn keep(
             () = sleep(wait) => {}
         }
     }
-    let held = current(shared, &lease.borrow()).filter(|held| held.is_of(identity));
-    if let Some(held) = held {
-        match write(&api, &held, held.given_back()).await {
-            Ok(()) => info!("the Lease is given back"),
-            Err(e) => warn!("the Lease is not given back, it ends by itself: {e}"),
-        }
-    }
+    give_back(shared, &api, lease, written).await;
     Ok(())
 }
 
-/// Writes the Lease if it still is `held`. It is no failure that another replica was faster.
-async fn write(api: &Api<Lease>, held: &Held, spec: LeaseSpec) -> Result<(), String> {
+/// Ends the Lease, so that nobody has to wait for its end. The watch may not show yet what was `written` last.
+async fn give_back(
+    shared: &Shared,
+    api: &Api<Lease>,
+    mut lease: watch::Receiver<Set<Held>>,
+    mut written: Option<Held>,
+) {
+    for _ in 0..GIVEN_BACK_TRIES {
+        let shown = current(shared, &lease.borrow_and_update());
+        let held = written.take().or(shown);
+        let Some(held) = held.filter(|held| held.is_of(&shared.settings.identity)) else {
+            return;
+        };
+        match write(api, &held, held.given_back()).await {
+            Ok(Some(_)) => return info!("the Lease is given back"),
+            // Another version: the watch will show it.
+            Ok(None) => drop(timeout(SHOWN_WITHIN, lease.changed()).await),
+            Err(why) => warn!("the Lease cannot be given back: {why}"),
+        }
+    }
+    warn!("the Lease is not given back: another replica waits for its end");
+}
+
+/// Writes the Lease if it still is `held`, and returns it as it is then. It is no failure that another version was there: `None`.
+async fn write(api: &Api<Lease>, held: &Held, spec: LeaseSpec) -> Result<Option<Held>, String> {
     let lease = held.replaced_by(NAME, spec);
     let written = async {
         if held.exists() {
@@ -167,8 +183,8 @@ async fn write(api: &Api<Lease>, held: &Held, spec: LeaseSpec) -> Result<(), Str
         }
     };
     match timeout(WRITTEN_WITHIN, written).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(e)) if code(&e) == Some(409) => Ok(()),
+        Ok(Ok(lease)) => Ok(Some(plan::held(lease))),
+        Ok(Err(e)) if code(&e) == Some(409) => Ok(None),
         Ok(Err(e)) => Err(e.to_string()),
         Err(_) => Err(format!("no answer within {WRITTEN_WITHIN:?}")),
     }

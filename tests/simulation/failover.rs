@@ -2,8 +2,14 @@
 use super::{World, controller::Controller, network::Weather};
 use tokio::task::coop::unconstrained;
 
-/// Ends the controller that acts by `end`. Returns the milliseconds until another one does.
-fn without_leader(seed: u64, end: fn(&World, &Controller)) -> u64 {
+/// Returns the number of writes of the Lease.
+fn writes(world: &World) -> usize {
+    world.server.borrow().leases.log.len()
+}
+
+/// Ends the controller that acts by `end`, at any time or just when it has written the Lease. Returns the milliseconds until another
+/// one acts.
+fn without_leader(seed: u64, at_a_write: bool, end: fn(&World, &Controller)) -> u64 {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().unwrap();
     runtime.block_on(unconstrained(async {
@@ -16,6 +22,9 @@ fn without_leader(seed: u64, end: fn(&World, &Controller)) -> u64 {
         world.controllers.borrow_mut().push(second.clone());
         let wait = world.machine.between(3_000, 30_000);
         world.machine.run_for(wait, || false).await;
+        let before = writes(&world);
+        let is_written = || !at_a_write || writes(&world) > before;
+        world.machine.run_for(9_000, is_written).await;
         assert!(first.leads() && !second.leads());
         let ended = world.machine.now();
         end(&world, &first);
@@ -29,8 +38,11 @@ fn without_leader(seed: u64, end: fn(&World, &Controller)) -> u64 {
 
 #[test]
 fn a_controller_that_ends_is_replaced_at_once_and_one_that_is_killed_within_ten_seconds() {
-    let longest =
-        |end: fn(&World, &Controller)| (0..12).map(|seed| without_leader(seed, end)).max();
+    let longest = |end: fn(&World, &Controller)| {
+        let seeds = (0..12).flat_map(|seed| [(seed, false), (seed, true)]);
+        let times = seeds.map(|(seed, at_a_write)| without_leader(seed, at_a_write, end));
+        times.max()
+    };
     let ends = |_: &World, controller: &Controller| controller.stop.cancel();
     let is_killed = |world: &World, controller: &Controller| world.machine.kill(controller.process);
     let (ended, killed) = (longest(ends).unwrap(), longest(is_killed).unwrap());
