@@ -3,10 +3,6 @@
 //! Each subcommand has a file with its flags and their conversion to settings. Every flag `--some-flag` of the agent
 //! and the kubelet can also be given as `PETIOLE_SOME_FLAG`.
 mod agent;
-mod check;
-#[cfg(feature = "people")]
-mod colors;
-mod connection;
 mod containers;
 mod controller;
 #[cfg(feature = "people")]
@@ -15,12 +11,7 @@ mod crds;
 #[cfg(feature = "people")]
 mod demo;
 mod device_paths;
-#[cfg(feature = "people")]
-mod devices;
 mod discover;
-#[cfg(feature = "people")]
-mod doctor;
-mod duration;
 #[cfg(feature = "people")]
 mod get;
 mod handler;
@@ -32,28 +23,17 @@ mod node_folders;
 #[cfg(feature = "people")]
 mod once;
 mod open_files;
-#[cfg(feature = "people")]
-mod plugin;
 mod probe;
-mod scope;
 #[cfg(feature = "people")]
 mod shell;
-mod signals;
 #[cfg(feature = "people")]
 mod source;
-mod table;
-mod tidy;
-#[cfg(feature = "people")]
-mod top;
-mod uninstall;
-#[cfg(feature = "people")]
-mod web;
-#[cfg(feature = "people")]
-mod why;
 
-use crate::telemetry::{self, LogFormat};
-use clap::{Args, Parser, Subcommand};
-use std::io::{IsTerminal as _, stderr};
+use crate::telemetry;
+use clap::{Parser, Subcommand};
+use petiole_cli::log::LogFlags;
+#[cfg(feature = "people")]
+use petiole_people::cli::{self as people, plugin};
 
 /// Joins leaf devices (cameras, sensors, printers, services on the LAN) to Kubernetes.
 #[derive(Debug, Parser)]
@@ -96,45 +76,11 @@ pub enum Command {
     /// Print the man page, or write the pages of all subcommands
     #[cfg(feature = "people")]
     Man(shell::ManFlags),
-    /// List the devices of a cluster: where they are, who uses them, and whether they are there
     #[cfg(feature = "people")]
-    Devices(devices::Flags),
-    /// Show the devices of a cluster, or of a node without one, live on the terminal
-    #[cfg(feature = "people")]
-    Top(top::Flags),
-    /// Serve the devices of a cluster, or of a node without one, as a web page that changes by itself
-    #[cfg(feature = "people")]
-    Web(web::Flags),
-    /// Explain why a Pod has no device, or what a Configuration or an Instance lacks
-    #[cfg(feature = "people")]
-    Why(why::Flags),
-    /// Look at an installation as a whole: definitions, rights, versions, nodes, leftovers
-    #[cfg(feature = "people")]
-    Doctor(doctor::Flags),
-    /// Check an installation on a cluster: definitions, agents, controller
-    Check(check::Flags),
-    /// Remove stale entries from the capacity of nodes
-    Tidy(tidy::Flags),
-    /// Delete all Configurations and wait until everything that came from them is removed
-    Uninstall(uninstall::Flags),
-}
-
-#[derive(Debug, Args)]
-struct LogFlags {
-    /// Log filter: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn` [default: info for
-    /// agent, controller, handler and kubelet; off for demo; else warn]
-    #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
-    log: Option<String>,
-    /// Format of the log on stderr
-    #[arg(
-        long,
-        global = true,
-        env = "PETIOLE_LOG_FORMAT",
-        value_enum,
-        default_value = "text",
-        help_heading = "Logging"
-    )]
-    log_format: LogFormat,
+    #[command(flatten)]
+    People(people::Command<source::SourceFlags>),
+    #[command(flatten)]
+    Cluster(petiole_cli::Command),
 }
 
 impl Cli {
@@ -153,7 +99,7 @@ impl Cli {
             plugin::Name::Completion => {
                 let words = arguments.filter_map(|argument| argument.into_string().ok());
                 let words: Vec<String> = words.collect();
-                table::print(&plugin::completions(&Self::command(), &words))?;
+                petiole_cli::table::print(&plugin::completions(&Self::command(), &words))?;
                 Ok(None)
             }
         }
@@ -179,22 +125,14 @@ impl Cli {
             #[cfg(feature = "people")]
             Command::Completions(_) | Command::Convert(_) | Command::Man(_) => "warn",
             Command::Discover(ref flags) => flags.log(),
-            Command::Crds(_) | Command::Check(_) | Command::Tidy(_) | Command::Uninstall(_) => {
-                "warn"
-            }
+            Command::Crds(_) | Command::Cluster(_) => "warn",
             #[cfg(feature = "people")]
-            Command::Devices(_) | Command::Why(_) | Command::Doctor(_) | Command::Web(_) => "warn",
+            Command::People(ref command) => command.usual_log(),
             // A line on stderr would spoil the screen.
-            #[cfg(feature = "people")]
-            Command::Top(_) => "off",
             #[cfg(feature = "people")]
             Command::Demo(_) => "off",
         };
-        telemetry::Settings {
-            filter: self.log.log.clone().unwrap_or_else(|| usual.to_owned()),
-            format: self.log.log_format,
-            colors: cfg!(feature = "people") && stderr().is_terminal(),
-        }
+        self.log.settings(usual)
     }
 }
 
@@ -220,17 +158,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "people")]
         Command::Man(flags) => shell::man(&flags),
         #[cfg(feature = "people")]
-        Command::Devices(flags) => devices::run(flags).await,
-        #[cfg(feature = "people")]
-        Command::Top(flags) => top::run(flags).await,
-        #[cfg(feature = "people")]
-        Command::Web(flags) => web::run(flags).await,
-        #[cfg(feature = "people")]
-        Command::Why(flags) => why::run(flags).await,
-        #[cfg(feature = "people")]
-        Command::Doctor(flags) => doctor::run(flags).await,
-        Command::Check(flags) => check::run(flags).await,
-        Command::Tidy(flags) => tidy::run(flags).await,
-        Command::Uninstall(flags) => uninstall::run(flags).await,
+        Command::People(command) => people::run(command).await,
+        Command::Cluster(command) => petiole_cli::run(command).await,
     }
 }

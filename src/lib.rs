@@ -49,8 +49,8 @@
 //! | `convert` | writes Configurations for what other device plugins offer | `convert` |
 //! | `devices`, `why`, `doctor` | `kubectl petiole`: the devices of a cluster, and explanations | `petiole_people` |
 //! | `top`, `web` | the devices of a cluster or of one node, live on a terminal or in a browser | `petiole_people` |
-//! | `check` | checks an installation on a cluster: `helm test` | `cli` |
-//! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | [`mod@tidy`] |
+//! | `check` | checks an installation on a cluster: `helm test` | `petiole_cli` |
+//! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | `petiole_cli` |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
 //! Here are the agent, the controller and discovery, and what only they use. All else is in `crates/`:
@@ -72,6 +72,8 @@ pub mod convert;
 pub mod demo;
 pub mod discovery;
 pub(crate) mod merge;
+#[cfg(feature = "people")]
+mod node_view;
 pub mod own_thread;
 pub mod pace;
 pub mod proto;
@@ -80,7 +82,6 @@ pub mod publish;
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
 pub mod store;
-pub mod tidy;
 
 use petiole_base::{backoff, files, folder_watch, supervisor, token_bucket, yaml};
 pub use petiole_cluster as cluster;

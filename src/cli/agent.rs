@@ -1,7 +1,6 @@
 //! Defines the flags of `petiole agent`.
 mod state_lock;
 
-use super::{scope::ScopeFlags, signals::until_signal};
 #[cfg(feature = "people")]
 use crate::store::folder::{self, FolderStore};
 use crate::{
@@ -26,6 +25,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::Args;
+use petiole_cli::{scope::ScopeFlags, signals::until_signal};
 use std::{future, net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use tracing::info;

@@ -1,5 +1,4 @@
 //! Defines the flags of `petiole controller`.
-use super::{scope::ScopeFlags, signals::until_signal};
 use crate::{
     cluster, controller,
     model::{
@@ -9,6 +8,7 @@ use crate::{
     telemetry::metrics,
 };
 use clap::{Args, builder::NonEmptyStringValueParser};
+use petiole_cli::{scope::ScopeFlags, signals::until_signal};
 use std::net::SocketAddr;
 use tracing::info;
 

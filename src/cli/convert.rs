@@ -1,8 +1,8 @@
 //! Runs `petiole convert`, which writes Configurations for what other device plugins offer.
-use super::table::print;
 use crate::{convert::convert, files, yaml};
 use anyhow::{Context as _, bail};
 use clap::Args;
+use petiole_cli::table::print;
 use std::{
     io::{Read as _, Write as _, stderr, stdin},
     path::PathBuf,

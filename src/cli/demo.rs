@@ -1,7 +1,7 @@
 //! Defines the flags of `petiole demo`.
-use super::signals::until_signal;
 use crate::demo::{self, Mode};
 use clap::Args;
+use petiole_cli::signals::until_signal;
 use std::io::{IsTerminal as _, stdout};
 
 #[derive(Debug, Args)]

@@ -1,8 +1,5 @@
 //! Runs `petiole get`, which reads a running `petiole kubelet` and prints its objects as kubectl does.
-use super::{
-    node_folders::NodeFolders,
-    table::{Output, Rows, print, render, row},
-};
+use super::node_folders::NodeFolders;
 use crate::{
     api::{
         condition::{Condition, ConditionType},
@@ -20,6 +17,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, Node, Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+use petiole_cli::table::{Output, Rows, print, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
@@ -332,7 +330,8 @@ fn age(duration: SignedDuration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::table::table, *};
+    use super::*;
+    use petiole_cli::table::table;
 
     #[test]
     fn what_begins_after_now_is_new() {

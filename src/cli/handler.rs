@@ -1,5 +1,4 @@
 //! Runs `petiole handler`: one built-in discovery handler as a process of its own.
-use super::signals::until_signal;
 use crate::discovery::{
     external::process,
     handlers::{
@@ -10,6 +9,7 @@ use crate::discovery::{
 };
 use anyhow::Context as _;
 use clap::Args;
+use petiole_cli::signals::until_signal;
 use std::path::{Path, PathBuf};
 
 /// The folder with the folders of isolated handlers on a node.

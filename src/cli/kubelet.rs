@@ -1,6 +1,6 @@
 //! Defines the flags of `petiole kubelet`.
-use super::{duration::duration, signals::until_signal};
 use clap::Args;
+use petiole_cli::{duration::duration, signals::until_signal};
 use std::{path::PathBuf, time::Duration};
 
 /// Device plugins register with it as with any kubelet. Its Pods are the manifests in a folder. There is no isolation:

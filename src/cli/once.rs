@@ -1,9 +1,5 @@
 //! Runs `petiole agent --standalone --once`: one look at the devices of this machine, for scripts.
-use super::{
-    get,
-    signals::until_signal,
-    table::{Output, print},
-};
+use super::get;
 use crate::{
     agent,
     discovery::session::Handlers,
@@ -11,6 +7,10 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use clap::Args;
+use petiole_cli::{
+    signals::until_signal,
+    table::{Output, print},
+};
 use std::{
     fs,
     os::unix::fs::DirBuilderExt as _,

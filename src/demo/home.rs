@@ -1,6 +1,6 @@
 //! Creates the folders of a demo, and the settings of its kubelet, agent and store.
 use crate::{
-    agent, api,
+    agent, api, node_view,
     store::folder::{self, FolderStore},
     yaml,
 };
@@ -88,11 +88,7 @@ impl Home {
 
     /// Returns the demo's node as a place that the live view shows.
     pub(super) fn source(&self) -> Source {
-        Source::Node {
-            root_dir: self.root.clone(),
-            state: self.state(),
-            read: folder::objects,
-        }
+        node_view::source(self.root.clone(), self.state())
     }
 
     pub(super) fn kubelet(&self) -> petiole_kubelet::Settings {

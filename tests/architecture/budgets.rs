@@ -11,6 +11,7 @@ const SLACK: usize = 100;
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-base", 560),
+    ("crates/petiole-cli", 1_560),
     ("crates/petiole-cluster", 1_900),
     ("crates/petiole-dra", 1_800),
     ("crates/petiole-kubelet", 4_900),
@@ -20,20 +21,19 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-mqtt", 1_400),
     ("crates/petiole-onvif", 1_900),
     ("crates/petiole-opcua", 1_850),
-    ("crates/petiole-people", 5_480),
+    ("crates/petiole-people", 6_320),
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
-    ("src", 250),
+    ("src", 260),
     ("src/agent", 10_010),
-    ("src/cli", 3_400),
-    ("src/controller", 10_150),
+    ("src/cli", 1_980),
+    ("src/controller", 10_170),
     ("src/convert", 560),
     ("src/demo", 850),
     ("src/discovery", 11_710),
     ("src/merge", 1_600),
     ("src/proto", 110),
     ("src/store", 2_560),
-    ("src/tidy", 920),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

@@ -8,8 +8,9 @@ const LAYERS: &[&[&str]] = &[
     &["main", "lib"],
     &["cli"],
     &["convert", "demo"],
+    &["node_view"],
     &["live"],
-    &["agent", "controller", "inspect", "kubelet", "tidy"],
+    &["agent", "controller", "inspect", "kubelet"],
     &["discovery", "store"],
     &["merge"],
     &["api"],
@@ -123,7 +124,7 @@ fn own_path(path: &str) -> Option<&str> {
     let within = roots.into_iter().find_map(|root| path.strip_prefix(root));
     within.or_else(|| {
         let path = path.strip_prefix("petiole_")?;
-        let crates = ["cluster", "kubelet", "telemetry"];
+        let crates = ["cli", "cluster", "kubelet", "telemetry"];
         crates.iter().any(|name| is_in(path, name)).then_some(path)
     })
 }

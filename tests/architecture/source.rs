@@ -10,6 +10,7 @@ const SRC: &str = "src";
 const MAPPED: &[&str] = &["crates/petiole-model/src", "crates/petiole-people/src"];
 /// Crates that are one module of the map each.
 const MODULES: &[(&str, &str)] = &[
+    ("crates/petiole-cli/src", "cli"),
     ("crates/petiole-cluster/src", "cluster"),
     ("crates/petiole-telemetry/src", "telemetry"),
 ];

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod variants;
 
-use petiole::tidy;
+use petiole_cli::removal;
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -182,7 +182,7 @@ fn the_uninstall_hook_acts_by_helms_records_of_its_own_release() {
     let args = &job["spec"]["template"]["spec"]["containers"][0]["args"];
     assert_eq!(args[1], "--helm-release=petiole");
     assert_eq!(args[2], "--helm-revision=1");
-    let release = tidy::Release {
+    let release = removal::Release {
         name: "petiole".to_owned(),
         namespace: "petiole".to_owned(),
         revision: 1,

@@ -12,9 +12,9 @@
 //! | [`token_bucket`] | a rate that allows bursts |
 //! | [`yaml`] | YAML by the rules of Kubernetes |
 pub mod backoff;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub mod files;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub mod folder_watch;
 pub mod metrics;
 pub mod quantity;

@@ -6,8 +6,9 @@
 //! | [`live`] | the devices of a cluster or of one node, as they change, on a terminal or in a browser | `top`, `web`, `demo` |
 //! | [`screen`] | tables on a terminal, and its keys | `top`, `demo` |
 //!
-//! The flags of the subcommands are in `src/cli` of the package `petiole`, which also gives [`live`] the reader of a standalone
-//! agent's folder: those files are the agent's own.
+//! Their flags are in [`cli`]. The package `petiole` also has a node without a cluster to show, which it looks at itself. The program
+//! `kubectl-petiole` is this crate alone, and compiles for Windows and macOS, too.
+pub mod cli;
 pub mod inspect;
 pub mod live;
 pub mod screen;

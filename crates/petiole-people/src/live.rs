@@ -14,6 +14,6 @@ pub mod terminal;
 mod view;
 pub mod web;
 
-pub use source::Source;
+pub use source::{Looking, Source};
 pub use state::State;
 pub use view::draw;

@@ -1,7 +1,6 @@
 //! Defines the metrics of multicast DNS.
 use super::values::{Late, gauge};
 use petiole_base::metrics::{Labels, State};
-use petiole_mdns::Counts;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
@@ -38,17 +37,21 @@ impl MdnsMetrics {
         self.refused.begin();
     }
 
-    /// Adds what a querier has counted since the last call.
-    pub fn count(&self, counts: &Counts) {
-        let number = |count| u64::try_from(count).unwrap_or_default();
-        let ignored = counts.ignored.iter();
-        let ignored = ignored.map(|(reason, count)| (reason.label(), *count));
-        let all = [("sent", counts.sent), ("received", counts.received)];
-        for (what, count) in all.into_iter().chain(ignored) {
+    /// Adds packets, by what was done with them.
+    pub fn count_packets(&self, packets: impl IntoIterator<Item = (&'static str, usize)>) {
+        for (what, count) in packets {
             let packets = self.packets.get_or_create(&[("what", what.to_owned())]);
             packets.inc_by(number(count));
         }
-        self.refused.metric().inc_by(number(counts.refused));
-        self.records.set([([], gauge(counts.records))]);
     }
+
+    /// Adds records that were refused, and sets how many are known.
+    pub fn count_records(&self, refused: usize, known: usize) {
+        self.refused.metric().inc_by(number(refused));
+        self.records.set([([], gauge(known))]);
+    }
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or_default()
 }

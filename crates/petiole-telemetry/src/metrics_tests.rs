@@ -2,7 +2,6 @@ use super::{
     super::{births::REFUSALS, cluster::Census},
     *,
 };
-use petiole_mdns::Counts;
 use std::collections::BTreeSet;
 
 fn census() -> Census {
@@ -46,12 +45,8 @@ fn touched() -> Metrics {
         code: "2xx",
     });
     metrics.count_event(EventOutcome::Dropped);
-    metrics.mdns.count(&Counts {
-        sent: 2,
-        refused: 1,
-        records: 3,
-        ..Counts::default()
-    });
+    metrics.mdns.count_packets([("sent", 2), ("received", 0)]);
+    metrics.mdns.count_records(1, 3);
     metrics.begin_agent(["zeroconf"]);
     metrics.cluster.set(true, &census());
     metrics

@@ -1,12 +1,10 @@
 //! Defines the flags of `petiole discover`.
 use super::input::Input;
-#[cfg(feature = "people")]
-use crate::cli::connection::ConnectionFlags;
-use crate::{
-    cli::{device_paths::DevFlag, duration::duration},
-    discovery::external::Endpoint,
-};
+use crate::{cli::device_paths::DevFlag, discovery::external::Endpoint};
 use clap::{Args, ValueEnum};
+#[cfg(feature = "people")]
+use petiole_cli::connection::ConnectionFlags;
+use petiole_cli::duration::duration;
 use std::time::Duration;
 
 /// The flags of `petiole discover`.

@@ -28,7 +28,7 @@ use budget::ServiceBudget;
 use details::Details;
 use events::Known;
 use futures::future::BoxFuture;
-use petiole_mdns::{Found, Mdns, Subscription};
+use petiole_mdns::{Counts, Found, Mdns, Subscription};
 use plan::Tracker;
 use std::collections::BTreeSet;
 use tokio::{sync::watch, time::Instant};
@@ -44,11 +44,20 @@ pub struct Zeroconf {
 impl Default for Zeroconf {
     fn default() -> Self {
         Self {
-            mdns: Mdns::observed(|counts| metrics().mdns.count(counts)),
+            mdns: Mdns::observed(count),
             turns: Turns::new(1),
             bytes: budget::all_bytes(),
         }
     }
+}
+
+/// Adds what the querier has counted to the metrics of the process.
+fn count(counts: &Counts) {
+    let ignored = counts.ignored.iter();
+    let ignored = ignored.map(|(reason, count)| (reason.label(), *count));
+    let all = [("sent", counts.sent), ("received", counts.received)];
+    metrics().mdns.count_packets(all.into_iter().chain(ignored));
+    metrics().mdns.count_records(counts.refused, counts.records);
 }
 
 impl Zeroconf {

@@ -1,26 +1,20 @@
-//! Reads what is shown: a cluster by its API server, or one node by the folder of its agent and the socket of its kubelet.
+//! Reads what is shown: a cluster by its API server, or one node as its caller looks at it.
 pub use crate::inspect::follow::Look;
 use crate::inspect::{
     follow::{self, Scope},
     snapshot::Snapshot,
 };
+use futures::future::BoxFuture;
 use kube::Client;
-use petiole_cluster::{configuration_key, instance_key, key_of};
-use petiole_kubelet::client::Client as Kubelet;
-use petiole_model::api::{configuration::Configuration, instance::Instance};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// The interval of looks at a node. Its folder and its socket cost little.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns the Configurations and the Instances of a state folder.
-pub type ReadFolder = fn(&Path) -> anyhow::Result<(Vec<Configuration>, Vec<Instance>)>;
+/// A look at a node.
+pub type Looking = BoxFuture<'static, anyhow::Result<Snapshot>>;
 
 /// The place whose devices are shown.
 pub enum Source {
@@ -29,12 +23,10 @@ pub enum Source {
         scope: Scope,
     },
     Node {
-        /// The root folder of the kubelet.
-        root_dir: PathBuf,
         /// The state folder of the agent.
         state: PathBuf,
-        /// Reads that folder, whose files are the agent's own.
-        read: ReadFolder,
+        /// Looks at the node: what its agent and its kubelet have is their own.
+        look: Arc<dyn Fn() -> Looking + Send + Sync>,
     },
 }
 
@@ -75,14 +67,7 @@ impl Source {
     pub async fn look(&self) -> anyhow::Result<Snapshot> {
         match self {
             Self::Cluster { client, scope } => follow::look(client, scope).await,
-            Self::Node {
-                root_dir,
-                state,
-                read,
-            } => {
-                let (configurations, instances) = read(state)?;
-                Ok(node(&Kubelet::new(root_dir), configurations, instances).await)
-            }
+            Self::Node { look, .. } => look().await,
         }
     }
 }
@@ -106,40 +91,4 @@ pub(super) async fn run(
             Ok(())
         }
     }
-}
-
-/// Returns the objects of a node. Without an answer of the kubelet the users of the devices are missing.
-async fn node(
-    kubelet: &Kubelet,
-    configurations: Vec<Configuration>,
-    instances: Vec<Instance>,
-) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    let configurations = configurations
-        .into_iter()
-        .map(|object| (configuration_key(&object.metadata), object));
-    snapshot.configurations = configurations.collect();
-    let instances = instances
-        .into_iter()
-        .map(|object| (instance_key(&object.metadata), object));
-    snapshot.instances = instances.collect();
-    match kubelet.node().await {
-        Ok(node) => {
-            let name = node.metadata.name.clone().unwrap_or_default();
-            snapshot.nodes.insert(name, node);
-        }
-        // The request for Pods fails for the same reason, and says it.
-        Err(_) => snapshot.hidden.nodes = true,
-    }
-    match kubelet.pods().await {
-        Ok(pods) => {
-            let pods = pods.items.into_iter();
-            snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
-        }
-        Err(e) => {
-            snapshot.hidden.pods = true;
-            snapshot.unread.push(format!("{e:#}"));
-        }
-    }
-    snapshot
 }

@@ -1,7 +1,15 @@
 use super::*;
-use petiole_model::api::{configuration::Configuration, instance::Instance, names};
+use crate::{inspect::snapshot::Snapshot, live::Looking};
+use futures::future::ready;
+use petiole_cluster::instance_key;
+use petiole_model::api::{instance::Instance, names};
 use serde_json::json;
-use std::{fs, net::SocketAddr, path::Path};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -21,11 +29,7 @@ impl Page {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let page = Self {
             address: listener.local_addr().unwrap(),
-            source: Source::Node {
-                root_dir: folder.path().join("kubelet"),
-                state: folder.path().join("state"),
-                read,
-            },
+            source: source(folder.path().join("state")),
             folder,
             listener,
         };
@@ -36,14 +40,21 @@ impl Page {
     }
 }
 
-/// Reads the Instances, as the agent writes them.
-fn read(state: &Path) -> anyhow::Result<(Vec<Configuration>, Vec<Instance>)> {
-    let files = fs::read_dir(state.join("instances"))?;
-    let instances = files.map(|file| {
-        let text = fs::read_to_string(file?.path())?;
-        Ok(serde_json::from_str(&text)?)
-    });
-    Ok((vec![], instances.collect::<anyhow::Result<_>>()?))
+/// Shows the Instances that the agent writes to a folder.
+fn source(state: PathBuf) -> Source {
+    let folder = state.clone();
+    let look = move || -> Looking { Box::pin(ready(read(&folder))) };
+    let look = Arc::new(look);
+    Source::Node { state, look }
+}
+
+fn read(state: &Path) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    for file in fs::read_dir(state.join("instances"))? {
+        let instance: Instance = serde_json::from_str(&fs::read_to_string(file?.path())?)?;
+        (snapshot.instances).insert(instance_key(&instance.metadata), instance);
+    }
+    Ok(snapshot)
 }
 
 fn write_instance(folder: &Path, name: &str) {

@@ -1,12 +1,12 @@
-//! Defines the flags of `petiole uninstall`.
-use super::{
+//! Runs `petiole uninstall`.
+use crate::{
     connection::ConnectionFlags,
     duration::duration,
+    removal::{Release, Settings, Uninstall, uninstall, why_not_removed},
     scope::ScopeFlags,
     signals::until_signal,
     tidy::{self, or_stopped},
 };
-use crate::tidy::{Release, Settings, Uninstall, uninstall, why_not_removed};
 use clap::Args;
 use std::{
     io::{Write as _, stderr},
@@ -55,7 +55,7 @@ impl Flags {
     }
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = flags.connection.client().await?;
     until_signal(|stop| or_stopped(Box::pin(remove(flags, client)), stop)).await
 }
@@ -94,22 +94,25 @@ async fn remove(flags: Flags, client: kube::Client) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command};
-    use clap::Parser as _;
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
 
     #[test]
     fn a_hook_names_its_release_whole_or_is_refused() {
         let parsed = |flags: &[&str]| {
-            let args = ["petiole", "uninstall"].iter().chain(flags);
+            let args = ["petiole"].iter().chain(flags);
             let cli = Cli::try_parse_from(args.copied()).map_err(|e| e.to_string())?;
-            let Command::Uninstall(flags) = cli.command else {
-                return Err("another subcommand".to_owned());
-            };
-            Ok(flags.release().map(|r| r.record_name(r.revision)))
+            Ok(cli.flags.release().map(|r| r.record_name(r.revision)))
         };
         let (name, revision) = (["--helm-release", "leaf"], ["--helm-revision", "3"]);
         let namespace = ["--namespace", "devices"];
-        let record = Ok(Some("sh.helm.release.v1.leaf.v3".to_owned()));
+        let record: Result<_, String> = Ok(Some("sh.helm.release.v1.leaf.v3".to_owned()));
         assert_eq!(parsed(&[name, revision, namespace].concat()), record);
         assert_eq!(parsed(&[]), Ok(None));
         for part in [

@@ -1,6 +1,6 @@
 //! Prints objects as kubectl does: as a table, as JSON or as YAML.
 #[cfg(feature = "people")]
-use super::colors;
+use crate::colors;
 use crate::model::printable::printable;
 #[cfg(feature = "people")]
 use clap::ValueEnum;
@@ -8,13 +8,13 @@ use std::io::Write as _;
 use tabwriter::TabWriter;
 
 /// The rows of a table. The first one contains the names of the columns.
-pub(super) type Rows = Vec<Vec<String>>;
+pub type Rows = Vec<Vec<String>>;
 
-pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-pub(super) fn table(rows: &Rows) -> anyhow::Result<String> {
+pub fn table(rows: &Rows) -> anyhow::Result<String> {
     let mut writer = TabWriter::new(Vec::new()).padding(3);
     for row in rows {
         let cells: Vec<String> = row.iter().map(|cell| printable(cell)).collect();
@@ -25,7 +25,7 @@ pub(super) fn table(rows: &Rows) -> anyhow::Result<String> {
 
 #[cfg(feature = "people")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub enum Output {
     Table,
     Wide,
     Json,
@@ -36,7 +36,7 @@ pub(super) enum Output {
 
 /// Returns the text of an object, for the standard output. `rows` and `names` are asked for only if they are printed.
 #[cfg(feature = "people")]
-pub(super) fn render<T: serde::Serialize>(
+pub fn render<T: serde::Serialize>(
     output: Output,
     object: &T,
     rows: impl FnOnce() -> Rows,
@@ -53,7 +53,7 @@ pub(super) fn render<T: serde::Serialize>(
 
 /// Writes to stdout. A reader such as `head` may have closed its end.
 #[cfg(feature = "people")]
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
+pub fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         Ok(()) | Err(_) => Ok(()),

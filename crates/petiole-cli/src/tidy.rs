@@ -1,11 +1,11 @@
-//! Defines the flags of `petiole tidy`.
-use super::{
+//! Runs `petiole tidy`.
+use crate::{
     connection::ConnectionFlags,
+    removal::{self, Action, Entry, Offer, Progress, Settings},
     scope::ScopeFlags,
     signals::until_signal,
     table::{self, row},
 };
-use crate::tidy::{self, Action, Entry, Offer, Progress, Settings};
 use anyhow::bail;
 use clap::Args;
 use std::io::{Write as _, stderr, stdout};
@@ -36,7 +36,7 @@ pub struct Flags {
 /// The hint that is printed after entries were removed without `--wait`.
 const MAY_COME_BACK: &str = "a kubelet puts an entry back for 5 minutes after its plugin stopped: `petiole tidy --wait` stays until none comes back";
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = Settings {
         prefixes: flags.scope.resource_prefixes(),
         namespaces: flags.scope.namespaces(),
@@ -49,7 +49,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 /// Runs the work until it is stopped. Work that was stopped before its end is an error.
-pub(super) async fn or_stopped(
+pub async fn or_stopped(
     work: impl Future<Output = anyhow::Result<()>>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -60,10 +60,10 @@ pub(super) async fn or_stopped(
 }
 
 /// Removes the entries, and prints a table of them.
-pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<()> {
+pub async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<()> {
     let mut is_first = true;
     let mut has_removed = false;
-    tidy::tidy(&settings, &client, |progress| {
+    removal::tidy(&settings, &client, |progress| {
         match progress {
             Progress::Entries([]) => {}
             Progress::Entries(entries) => {
@@ -80,7 +80,7 @@ pub(super) async fn print(settings: Settings, client: kube::Client) -> anyhow::R
         Ok(())
     })
     .await?;
-    tidy::tidy_offers(&settings, &client, |offer| {
+    removal::tidy_offers(&settings, &client, |offer| {
         match offer {
             Offer::Stale(kind, name, action) => {
                 writeln!(stdout(), "{kind} {name}: {}", words(action))?;

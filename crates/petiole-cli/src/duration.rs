@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 /// Parses a duration, which must not be zero.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text
         .parse()
         .map_err(|e| format!("{e}; write 5s or 1m30s"))?;

@@ -1,14 +1,12 @@
 //! Runs `petiole check`, which checks an installation. `helm test` runs it.
-use super::{
-    connection::{ConnectionFlags, namespace_or},
-    duration::duration,
-};
 use crate::{
     api::crds,
     cluster::{
         self,
         parts::{CustomResourceDefinitionPart, DaemonSetPart, DeploymentPart},
     },
+    connection::{ConnectionFlags, namespace_or},
+    duration::duration,
     yaml,
 };
 use anyhow::{Context as _, anyhow, bail};
@@ -41,7 +39,7 @@ pub struct Flags {
     connection: ConnectionFlags,
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = flags.connection.client().await?;
     let deadline = Instant::now() + flags.timeout;
     loop {
@@ -55,7 +53,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 /// A confirmation, or a problem with its solution.
-pub(super) type Finding = Result<String, String>;
+pub type Finding = Result<String, String>;
 
 async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
     let mut findings = definitions(client).await?;
@@ -77,7 +75,7 @@ fn read<K>(what: &str, object: kube::Result<Option<K>>) -> anyhow::Result<Option
 }
 
 /// Compares the definitions on the cluster with ours.
-pub(super) async fn definitions(client: &Client) -> anyhow::Result<Vec<Finding>> {
+pub async fn definitions(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let definitions = Api::<CustomResourceDefinitionPart>::all(client.clone());
     for (name, ours) in crds::ALL {
@@ -129,7 +127,7 @@ fn definition(name: &str, ours: &Value, on_cluster: Option<&Value>) -> Finding {
     }
 }
 
-pub(super) fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
+pub fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
     let Some(set) = daemon_set else {
         return Err(absent(what));
     };
@@ -155,7 +153,7 @@ pub(super) fn agent(what: &str, daemon_set: Option<&DaemonSetPart>) -> Finding {
     }
 }
 
-pub(super) fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Finding {
+pub fn controller(what: &str, deployment: Option<&DeploymentPart>) -> Finding {
     let Some(deployment) = deployment else {
         return Err(absent(what));
     };

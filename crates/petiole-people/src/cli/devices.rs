@@ -1,21 +1,21 @@
 //! Runs `petiole devices`, which lists the devices of a cluster and who uses them.
-use super::{
-    colors,
-    connection::{ConnectionFlags, NamespaceFlags},
-    signals::until_signal,
-    table::{Output, Rows, print, render, table},
-};
-use crate::{api::names, model::printable::printable};
-use anyhow::bail;
-use clap::Args;
-use jiff::Timestamp;
-use kube::Client;
-use petiole_people::inspect::{
+use crate::inspect::{
     devices::{Device, devices},
     follow::{self, Scope, look},
     node_only,
     snapshot::Snapshot,
 };
+use anyhow::bail;
+use clap::Args;
+use jiff::Timestamp;
+use kube::Client;
+use petiole_cli::{
+    colors,
+    connection::{ConnectionFlags, NamespaceFlags},
+    signals::until_signal,
+    table::{Output, Rows, print, render, table},
+};
+use petiole_model::{api::names, model::printable::printable};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ struct DeviceList<'a> {
     items: &'a [Device],
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = flags.connection.client().await?;
     if flags.watch {
         if !matches!(flags.output, Output::Table | Output::Wide) {
@@ -85,7 +85,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 /// Tells what could not be read.
-pub(super) fn incomplete(snapshot: &Snapshot) -> anyhow::Result<()> {
+pub(crate) fn incomplete(snapshot: &Snapshot) -> anyhow::Result<()> {
     for unread in &snapshot.unread {
         writeln!(stderr(), "(incomplete: {})", printable(unread))?;
     }

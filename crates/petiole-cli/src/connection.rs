@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct ConnectionFlags {
+pub struct ConnectionFlags {
     /// Kubeconfig file [default: KUBECONFIG, or ~/.kube/config; in a Pod its ServiceAccount]
     #[cfg(feature = "people")]
     #[arg(long, value_name = "FILE")]
@@ -21,7 +21,7 @@ pub(super) struct ConnectionFlags {
 
 impl ConnectionFlags {
     #[cfg(feature = "people")]
-    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+    pub async fn client(&self) -> anyhow::Result<Client> {
         let identity = cluster::Identity {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -31,7 +31,7 @@ impl ConnectionFlags {
 
     /// Returns the same flags for kubectl.
     #[cfg(feature = "people")]
-    pub(super) fn arguments(&self) -> Vec<OsString> {
+    pub fn arguments(&self) -> Vec<OsString> {
         let kubeconfig = self
             .kubeconfig
             .iter()
@@ -43,7 +43,7 @@ impl ConnectionFlags {
     }
 
     #[cfg(not(feature = "people"))]
-    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+    pub async fn client(&self) -> anyhow::Result<Client> {
         cluster::client().await
     }
 }
@@ -51,24 +51,24 @@ impl ConnectionFlags {
 /// The namespaces of a command that reads objects.
 #[cfg(feature = "people")]
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct NamespaceFlags {
+pub struct NamespaceFlags {
     /// Namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub(super) all_namespaces: bool,
+    pub all_namespaces: bool,
 }
 
 #[cfg(feature = "people")]
 impl NamespaceFlags {
     /// Returns the namespace; `None` means all namespaces.
-    pub(super) fn namespace(&self, client: &Client) -> Option<String> {
+    pub fn namespace(&self, client: &Client) -> Option<String> {
         (!self.all_namespaces).then(|| namespace_or(self.namespace.as_deref(), client))
     }
 }
 
 /// Returns the namespace that a flag names, or that of the context.
-pub(super) fn namespace_or(flag: Option<&str>, client: &Client) -> String {
+pub fn namespace_or(flag: Option<&str>, client: &Client) -> String {
     flag.unwrap_or(client.default_namespace()).to_owned()
 }

@@ -5,17 +5,17 @@ use std::{ffi::OsStr, path::Path};
 
 /// The name by which this program was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
+pub enum Name {
     Petiole,
     Plugin,
     Completion,
 }
 
 /// Returns the name in the first argument of the process.
-pub(super) fn name(program: Option<&OsStr>) -> Name {
+pub fn name(program: Option<&OsStr>) -> Name {
     let file = program.and_then(|program| Path::new(program).file_name());
     match file.and_then(OsStr::to_str) {
-        Some("kubectl-petiole") => Name::Plugin,
+        Some("kubectl-petiole" | "kubectl-petiole.exe") => Name::Plugin,
         Some("kubectl_complete-petiole") => Name::Completion,
         Some(_) | None => Name::Petiole,
     }
@@ -23,7 +23,7 @@ pub(super) fn name(program: Option<&OsStr>) -> Name {
 
 /// Returns what kubectl shows: words that begin with the last argument, one a line, and then its directive to complete no
 /// file names.
-pub(super) fn completions(command: &Command, arguments: &[String]) -> String {
+pub fn completions(command: &Command, arguments: &[String]) -> String {
     let (word, before) = match arguments.split_last() {
         Some((word, before)) => (word.as_str(), before),
         None => ("", arguments),
@@ -50,8 +50,9 @@ pub(super) fn completions(command: &Command, arguments: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Cli, *};
-    use clap::CommandFactory as _;
+    use super::*;
+    use crate::cli::{ClusterFlags, Command as Subcommands};
+    use clap::Subcommand as _;
 
     #[test]
     fn a_link_decides_what_the_program_is() {
@@ -69,7 +70,8 @@ mod tests {
     fn subcommands_and_flags_are_completed() {
         let complete = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-            completions(&Cli::command(), &arguments)
+            let command = Subcommands::<ClusterFlags>::augment_subcommands(Command::new("petiole"));
+            completions(&command, &arguments)
         };
         assert_eq!(complete(&["wh"]), "why\n:4\n");
         assert_eq!(complete(&["devices", "--kube"]), "--kubeconfig\n:4\n");

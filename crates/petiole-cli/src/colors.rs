@@ -18,7 +18,7 @@ enum Color {
     clippy::disallowed_methods,
     reason = "these are settings of the terminal, not of the program"
 )]
-pub(super) fn for_stdout(text: String) -> String {
+pub fn for_stdout(text: String) -> String {
     let is_refused = env::var("NO_COLOR").is_ok_and(|value| !value.is_empty());
     let is_dumb = env::var("TERM").is_ok_and(|term| term == "dumb");
     if stdout().is_terminal() && !is_refused && !is_dumb {

@@ -1,19 +1,19 @@
 //! Runs `petiole why`, which explains what is missing to a Pod, an Instance or a Configuration.
-use super::{
-    connection::{ConnectionFlags, NamespaceFlags},
-    devices::incomplete,
-    table::print,
-};
-use crate::model::names::{Key, ObjectKey};
-use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
-use jiff::Timestamp;
-use petiole_people::inspect::{
+use super::devices::incomplete;
+use crate::inspect::{
     read,
     snapshot::Snapshot,
     why::{Target, evicted, explain},
     workloads::{self, Workload, WorkloadKind},
 };
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use petiole_cli::{
+    connection::{ConnectionFlags, NamespaceFlags},
+    table::print,
+};
+use petiole_model::model::names::{Key, ObjectKey};
 
 /// Says in a few sentences what a Pod, an Instance or a Configuration lacks, and which command to run next.
 ///
@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     let (kind, name) = match flags.object.split_once('/') {
         Some((kind, name)) => (Some(Kind::parse(kind)?), name),
         None => (None, flags.object.as_str()),

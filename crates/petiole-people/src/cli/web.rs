@@ -1,15 +1,16 @@
-//! Defines the flags of `petiole web`.
-use super::{signals::until_signal, source::SourceFlags, table::print};
+//! Runs `petiole web`.
+use super::source::SourceFlags;
+use crate::live::web;
 use anyhow::Context as _;
 use clap::Args;
-use petiole_people::live::web;
+use petiole_cli::{signals::until_signal, table::print};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 /// Serves the devices as a web page that changes by itself: a list with problems first, a map, what changes, and each device.
 /// The page shows what you may read, and can change nothing.
 #[derive(Debug, Args)]
-pub struct Flags {
+pub struct Flags<S: SourceFlags> {
     /// Address of the page. Everyone who can reach it can read it: others than this machine's are for networks that you trust
     #[arg(
         long,
@@ -28,10 +29,10 @@ pub struct Flags {
     )]
     host: Vec<String>,
     #[command(flatten)]
-    source: SourceFlags,
+    source: S,
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub(crate) async fn run(flags: Flags<impl SourceFlags>) -> anyhow::Result<()> {
     let source = flags.source.source().await?;
     let listener = TcpListener::bind(flags.listen).await.with_context(|| {
         format!(

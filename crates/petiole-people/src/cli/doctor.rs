@@ -1,22 +1,7 @@
 //! Runs `petiole doctor`, which looks at an installation as a whole.
-use super::{
-    check::{agent, controller, definitions},
-    colors,
-    connection::ConnectionFlags,
-    table::print,
-};
-use crate::{
-    api::names,
-    cluster::{
-        self,
-        parts::{DaemonSetPart, DeploymentPart},
-    },
-    model::{
-        printable::printable,
-        resource_name::{ResourceName, ResourcePrefixes},
-        typed_names::NodeName,
-    },
-    tidy::{self, Progress},
+use crate::inspect::{
+    doctor::{Facts, Granted, Level, Right, Rollout, checks},
+    read,
 };
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
@@ -28,9 +13,24 @@ use kube::{
     Api, Client, Resource,
     api::{ListParams, PostParams},
 };
-use petiole_people::inspect::{
-    doctor::{Facts, Granted, Level, Right, Rollout, checks},
-    read,
+use petiole_cli::{
+    check::{agent, controller, definitions},
+    colors,
+    connection::ConnectionFlags,
+    removal::{self, Progress},
+    table::print,
+};
+use petiole_cluster::{
+    self as cluster,
+    parts::{DaemonSetPart, DeploymentPart},
+};
+use petiole_model::{
+    api::names,
+    model::{
+        printable::printable,
+        resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::NodeName,
+    },
 };
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -138,7 +138,7 @@ pub struct Flags {
     connection: ConnectionFlags,
 }
 
-pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = flags.connection.client().await?;
     let facts = Box::pin(read_facts(&client)).await?;
     let checks = checks(&facts);
@@ -333,7 +333,7 @@ async fn stale(
     client: &Client,
     prefixes: ResourcePrefixes,
 ) -> anyhow::Result<Vec<(NodeName, ResourceName)>> {
-    let settings = tidy::Settings {
+    let settings = removal::Settings {
         prefixes,
         namespaces: vec![],
         node: None,
@@ -348,6 +348,6 @@ async fn stale(
         }
         Ok(())
     };
-    tidy::tidy(&settings, client, collect).await?;
+    removal::tidy(&settings, client, collect).await?;
     Ok(stale)
 }

@@ -6,7 +6,7 @@ use crate::{
 use clap::Args;
 
 #[derive(Debug, Args)]
-pub(super) struct ScopeFlags {
+pub struct ScopeFlags {
     /// Namespaces whose Configurations and Instances are used [default: all]
     #[arg(
         long,
@@ -28,12 +28,12 @@ pub(super) struct ScopeFlags {
 
 impl ScopeFlags {
     /// Returns the namespaces. A variable with an empty value names none.
-    pub(super) fn namespaces(&self) -> Vec<String> {
+    pub fn namespaces(&self) -> Vec<String> {
         let named = self.watch_namespaces.iter().filter(|name| !name.is_empty());
         named.cloned().collect()
     }
 
-    pub(super) fn resource_prefixes(&self) -> ResourcePrefixes {
+    pub fn resource_prefixes(&self) -> ResourcePrefixes {
         let prefixes = self.resource_prefixes.split_first();
         let (first, others) = prefixes.expect("the flag has a default, and no empty list");
         ResourcePrefixes::new(first.clone(), others.iter().cloned())

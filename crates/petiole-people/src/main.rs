@@ -1,0 +1,62 @@
+//! The plugin for kubectl alone. It has what `petiole` has for a whole cluster, and runs on every system that kubectl runs on.
+use clap::{CommandFactory as _, Parser, Subcommand};
+use petiole_cli::{log::LogFlags, table};
+use petiole_people::cli::{
+    self, ClusterFlags,
+    plugin::{self, Name},
+};
+use std::{ffi::OsString, process::ExitCode};
+
+/// Shows the leaf devices of a Kubernetes cluster, explains what is missing, and cleans up.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-petiole",
+    bin_name = "kubectl petiole",
+    version,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    People(cli::Command<ClusterFlags>),
+    #[command(flatten)]
+    Cluster(petiole_cli::Command),
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kubectl-petiole: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next();
+    if plugin::name(program.as_deref()) == Name::Completion {
+        let words = arguments.filter_map(|argument: OsString| argument.into_string().ok());
+        let words: Vec<String> = words.collect();
+        return table::print(&plugin::completions(&Cli::command(), &words));
+    }
+    let cli = Cli::parse();
+    let usual = match &cli.command {
+        Command::People(command) => command.usual_log(),
+        Command::Cluster(_) => "warn",
+    };
+    petiole_telemetry::start(&cli.log.settings(usual))?;
+    match cli.command {
+        Command::People(command) => cli::run(command).await,
+        Command::Cluster(command) => petiole_cli::run(command).await,
+    }
+}
