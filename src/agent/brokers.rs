@@ -71,7 +71,7 @@ pub(super) async fn run(
     } = inputs.clone();
     let mut looking = Backoff::new(FIRST_LOOK, LAST_LOOK);
     let mut failing = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    let (mut memory, mut failures) = (Memory::default(), 0);
+    let (mut memory, mut failures) = (LastRender::default(), 0);
     let mut files = FolderWatch::new(&folder);
     loop {
         validated.mark_unchanged();
@@ -115,7 +115,7 @@ pub(super) async fn run(
 
 /// The state that one look leaves for the next.
 #[derive(Debug, Default)]
-struct Memory {
+struct LastRender {
     lacking: Lacking,
     broken: BTreeMap<ConfigurationKey, SpecError>,
 }
@@ -131,7 +131,11 @@ enum Next {
 
 /// The kubelet has a plugin's list a moment after it has opened the stream, and a Pod that it admits before starts
 /// without the device: it is asked before a Pod is written, and what became of those that stand.
-async fn reconcile(inputs: &Inputs, folder: &Path, memory: &mut Memory) -> anyhow::Result<Next> {
+async fn reconcile(
+    inputs: &Inputs,
+    folder: &Path,
+    memory: &mut LastRender,
+) -> anyhow::Result<Next> {
     let existing = read(folder)?;
     let registered = inputs.registered.borrow().clone();
     let is_served = !registered.is_empty();
@@ -196,7 +200,7 @@ fn planned(
     inputs: &Inputs,
     kubelet: &Kubelet,
     existing: &BTreeMap<String, serde_json::Value>,
-    memory: &Memory,
+    memory: &LastRender,
 ) -> Plan {
     plan(&World {
         node: &inputs.settings.node_name,
@@ -212,7 +216,7 @@ fn planned(
 }
 
 /// All that can be carried out; the first error of what cannot.
-fn carry_out(folder: &Path, actions: Vec<Action>, memory: &mut Memory) -> anyhow::Result<()> {
+fn carry_out(folder: &Path, actions: Vec<Action>, memory: &mut LastRender) -> anyhow::Result<()> {
     let mut outcome = Ok(());
     for action in actions {
         let done = match &action {

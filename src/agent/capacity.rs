@@ -20,7 +20,7 @@ use crate::{
     },
     telemetry::{metrics, metrics::CapacityPatch},
 };
-use plan::{Known, Memory, Offer, plan};
+use plan::{CapacityFacts, CapacityMemory, Offer, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -73,7 +73,7 @@ pub(super) async fn run(
     let mut publisher = CapacityPublisher {
         nodes,
         newest: None,
-        memory: Memory::default(),
+        memory: CapacityMemory::default(),
         asking: Backoff::new(FIRST_ASKED_AGAIN, LAST_ASKED_AGAIN),
         failing: Backoff::new(FIRST_RETRY, LAST_RETRY),
         has_patched: false,
@@ -120,7 +120,7 @@ struct CapacityPublisher {
     nodes: Nodes,
     /// This node as the watch, or the answer to a patch, had it last; `None` where it is not registered.
     newest: Option<Arc<NodeResources>>,
-    memory: Memory,
+    memory: CapacityMemory,
     asking: Backoff,
     failing: Backoff,
     /// True if this round has patched the Node.
@@ -134,7 +134,7 @@ impl CapacityPublisher {
             return Duration::MAX;
         };
         let offers = self.offers();
-        let mut known = Known {
+        let mut known = CapacityFacts {
             offers: &offers,
             node: &newest,
             kubelet: None,

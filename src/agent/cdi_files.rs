@@ -22,7 +22,7 @@ use crate::{
     },
     store::{Instances, Store},
 };
-use plan::{Action, Existing, Known};
+use plan::{Action, Existing, KnownContainers};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -92,7 +92,11 @@ impl CdiFiles {
 
     /// Looks at the files of the folder, and executes what the plan says about them. What is `known` is asked for under the
     /// lock: so it is not older than what a claim has written.
-    fn reconcile(&self, folder: &Path, known: impl FnOnce() -> Known) -> Result<(), String> {
+    fn reconcile(
+        &self,
+        folder: &Path,
+        known: impl FnOnce() -> KnownContainers,
+    ) -> Result<(), String> {
         let _lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let existing = read(folder).map_err(|e| files::at(folder, &e).to_string())?;
         let actions = plan::plan(&known(), &existing).into_iter();
@@ -173,7 +177,7 @@ fn are_known(inputs: &Inputs) -> bool {
 }
 
 /// Returns what is known now. The text of a file is not known while the device is not seen, or its Configuration not accepted.
-fn known(inputs: &Inputs, since: Option<Duration>) -> Known {
+fn known(inputs: &Inputs, since: Option<Duration>) -> KnownContainers {
     let uses = inputs.uses.borrow().clone();
     let since = since.filter(|_| uses.is_some() && are_known(inputs));
     let instances = inputs.store.instances().borrow().clone();
@@ -184,7 +188,7 @@ fn known(inputs: &Inputs, since: Option<Duration>) -> Known {
         let file = plan::file_name(&held.key.name).ok()?;
         Some((file, text(&held.key, &instances, &validated, &discoveries)))
     });
-    Known {
+    KnownContainers {
         needed: needed.collect(),
         uses: uses.unwrap_or_default(),
         since,

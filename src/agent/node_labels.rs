@@ -15,7 +15,7 @@ use crate::{
     model::{limits::NODE_LABELS_MAX, node_labels::LabelChanges, typed_names::ConfigurationName},
     store::Store,
 };
-use plan::{Known, Memory, plan};
+use plan::{LabelFacts, LabelMemory, plan};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut news = inputs.store.news();
-    let (mut memory, mut left_out) = (Memory::default(), 0);
+    let (mut memory, mut left_out) = (LabelMemory::default(), 0);
     let rounds = async {
         loop {
             news.mark_unchanged();
@@ -52,7 +52,7 @@ pub(super) async fn run(
             let own = named(&inputs.own.borrow_and_update(), name);
             let mut wait = None;
             if let Some(own) = own {
-                let known = Known {
+                let known = LabelFacts {
                     labels: &own.labels,
                     present: &present,
                     now: inputs.clock.uptime(),

@@ -58,7 +58,7 @@ pub(super) struct Readiness(Arc<State>);
 
 struct State {
     inputs: Inputs,
-    memory: Mutex<plan::Memory>,
+    memory: Mutex<plan::LastAnswer>,
 }
 
 impl Readiness {

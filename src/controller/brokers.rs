@@ -18,7 +18,7 @@ use crate::{
     model::{names::ObjectKey, resource_name::ResourcePrefix},
 };
 use k8s_openapi::jiff::Timestamp;
-use memory::{Memory, Notice, Outcome};
+use memory::{BrokerMemory, Notice, Outcome};
 pub(crate) use perform::Performed;
 pub(super) use perform::perform;
 use plan::{Action, Input, plan};
@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 
 /// Remembers of brokers what the next look needs.
 pub(crate) struct Brokers {
-    pub(crate) memory: Memory,
+    pub(crate) memory: BrokerMemory,
     resource_prefix: ResourcePrefix,
     /// The reports of all Configurations, which their status shows.
     pub(crate) reports: Reports,
@@ -37,7 +37,7 @@ pub(crate) struct Brokers {
 impl Brokers {
     pub(crate) fn new(resource_prefix: ResourcePrefix) -> Self {
         Self {
-            memory: Memory::default(),
+            memory: BrokerMemory::default(),
             resource_prefix,
             reports: Reports::new(),
         }

@@ -19,7 +19,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     runtime::watcher,
 };
-use plan::{Held, Seen};
+use plan::{Held, SeenLease};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -72,7 +72,7 @@ async fn publish(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let identity = &shared.settings.identity;
-    let mut seen = Seen::default();
+    let mut seen = SeenLease::default();
     loop {
         let current = current(shared, &lease.borrow_and_update());
         seen.notice(current.unwrap_or_default(), Instant::now());
@@ -107,7 +107,7 @@ async fn keep(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let identity = &shared.settings.identity;
-    let (mut seen, mut written) = (Seen::default(), None);
+    let (mut seen, mut written) = (SeenLease::default(), None);
     let mut attempts = Attempts::new(SHOWN_WITHIN, LAST_RETRY);
     while !shutdown.is_cancelled() {
         let current = current(shared, &lease.borrow_and_update());

@@ -45,7 +45,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use lost::Memory;
+use lost::NodeMemory;
 use notices::Notice;
 use plan::{Action, Change, plan};
 use std::{
@@ -58,7 +58,7 @@ use tracing::{debug, info, warn};
 /// Remembers of nodes and devices what the next look needs.
 #[derive(Default)]
 pub(crate) struct Devices {
-    memory: Memory,
+    memory: NodeMemory,
     /// The Configurations with devices that get no Instance, because their names or all places are taken.
     left_out: Problems,
     /// The Instances that the API server refuses, each with its Configuration.
@@ -73,7 +73,7 @@ impl Devices {
 
     /// Forgets what was seen of nodes and devices: what has happened since then is not known.
     pub(crate) fn forget_nodes(&mut self) {
-        self.memory = Memory::default();
+        self.memory = NodeMemory::default();
     }
 
     /// Returns the deleted nodes whose Pods are to be looked for now.

@@ -50,7 +50,7 @@ impl Merge<'_> {
                 continue;
             }
             let witness = reports.keys().next().filter(|_| reports.len() == 1);
-            let place = Place::new(device, witness.copied());
+            let place = TakenPlaces::new(device, witness.copied());
             if let Some(problem) = self.no_place(&places, &place, configuration) {
                 left_out.entry(of.clone()).or_insert(problem);
                 continue;
@@ -92,7 +92,7 @@ impl Merge<'_> {
     fn no_place(
         &self,
         places: &Places<'_>,
-        place: &Place<'_>,
+        place: &TakenPlaces<'_>,
         configuration: &Configuration,
     ) -> Option<Problem> {
         let most = configuration.spec.max_instances;
@@ -137,7 +137,7 @@ impl Merge<'_> {
 }
 
 /// What an Instance takes of the places of its Configuration.
-struct Place<'a> {
+struct TakenPlaces<'a> {
     of: ConfigurationKey,
     /// The node of a device that it alone has: it has places of its own.
     node: Option<&'a NodeName>,
@@ -145,7 +145,7 @@ struct Place<'a> {
     witness: Option<&'a NodeName>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TakenPlaces<'a> {
     fn new(device: &'a Identity, witness: Option<&'a NodeName>) -> Self {
         Self {
             of: device.configuration.clone(),
@@ -168,7 +168,7 @@ impl<'a> Places<'a> {
         for (key, instance) in instances {
             let spec = &instance.spec;
             let first = spec.nodes.first();
-            places.take(Place {
+            places.take(TakenPlaces {
                 of: spec.configuration_key(&key.namespace),
                 node: first.filter(|_| !spec.shared),
                 witness: first.filter(|_| spec.shared && spec.nodes.len() == 1),
@@ -177,18 +177,18 @@ impl<'a> Places<'a> {
         places
     }
 
-    fn taken(&self, place: &Place<'a>) -> i64 {
+    fn taken(&self, place: &TakenPlaces<'a>) -> i64 {
         let key = (place.of.clone(), place.node);
         self.taken.get(&key).copied().unwrap_or(0)
     }
 
-    fn of_one(&self, place: &Place<'a>) -> i64 {
+    fn of_one(&self, place: &TakenPlaces<'a>) -> i64 {
         let key = place.witness.map(|node| (place.of.clone(), node));
         let count = key.and_then(|key| self.of_one.get(&key));
         count.copied().unwrap_or(0)
     }
 
-    fn take(&mut self, place: Place<'a>) {
+    fn take(&mut self, place: TakenPlaces<'a>) {
         if let Some(witness) = place.witness {
             *self.of_one.entry((place.of.clone(), witness)).or_default() += 1;
         }

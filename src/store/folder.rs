@@ -33,7 +33,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
-use plan::Known;
+use plan::LastReading;
 use std::{
     collections::BTreeMap,
     fs,
@@ -76,7 +76,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Written {
-    known: Known,
+    known: LastReading,
     /// The problems that were found while reading each file.
     unreadable: BTreeMap<String, Vec<Problem>>,
     reports: BTreeMap<ConfigurationKey, Report>,

@@ -44,7 +44,7 @@ use std::{
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use view::Known;
+use view::KnownInstances;
 
 /// The time for which the agent waits for the API server before it uses the mirror.
 const FIRST_LIST: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ struct Inner {
     events: Events,
     mirror: Mirror,
     /// The known Instances. The lock is never held over an await.
-    known: Mutex<Known>,
+    known: Mutex<KnownInstances>,
     instances: watch::Sender<Arc<Instances>>,
     /// Changes with the Instances, but not if the only change is which slots other nodes hold.
     news: watch::Sender<()>,
@@ -94,7 +94,7 @@ impl KubernetesStore {
         let (events, writer) = events::events(client.clone(), "petiole-agent", &settings.node_name);
         let mirror = Mirror::open(&settings.state)?;
         let inner = Inner {
-            known: Mutex::new(Known::new(&settings.node_name)),
+            known: Mutex::new(KnownInstances::new(&settings.node_name)),
             mirror,
             client,
             events,
@@ -209,7 +209,7 @@ impl Store for KubernetesStore {
 
 impl Inner {
     /// Changes the known Instances. [`Self::publish`] publishes them.
-    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut KnownInstances) -> T) -> T {
         // A panic while the lock was held leaves values that the next event replaces.
         change(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -220,7 +220,7 @@ impl Inner {
         // `news` wakes reads them after that.
         self.instances.send_if_modified(|current| {
             let published = self.change(|known| {
-                let publish = |known: &mut Known| (known.published(), known.take_news());
+                let publish = |known: &mut KnownInstances| (known.published(), known.take_news());
                 known.has_begun().then(|| publish(known))
             });
             let Some((now, is_news)) = published else {

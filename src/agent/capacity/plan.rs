@@ -30,7 +30,7 @@ pub(super) struct Offer {
 
 /// The known state of the node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct CapacityFacts<'a> {
     /// The lists of all plugins that run or start.
     pub(super) offers: &'a BTreeMap<ResourceName, Offer>,
     pub(super) node: &'a NodeResources,
@@ -44,7 +44,7 @@ pub(super) struct Known<'a> {
 
 /// The state that one plan leaves for the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct CapacityMemory {
     /// The resources that had a plugin.
     offered: BTreeSet<ResourceName>,
     /// The resources whose plugin has stopped, and when. Their allocatable is set to 0 once.
@@ -60,18 +60,18 @@ pub(super) struct Plan {
     pub(super) asks_kubelet: bool,
     /// The time until the next plan if nothing changes before.
     pub(super) wake_in: Option<Duration>,
-    pub(super) memory: Memory,
+    pub(super) memory: CapacityMemory,
 }
 
 /// Returns the changes. They contain only entries that the kubelet was asked about.
-pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
+pub(super) fn plan(known: CapacityFacts<'_>, memory: &CapacityMemory) -> Plan {
     let mut plan = Plan {
         changes: vec![],
         asks_kubelet: false,
         wake_in: None,
-        memory: Memory {
+        memory: CapacityMemory {
             offered: known.offers.keys().cloned().collect(),
-            ..Memory::default()
+            ..CapacityMemory::default()
         },
     };
     publish(known, &mut plan);
@@ -82,7 +82,7 @@ pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
 
 /// Publishes the lists of plugins as soon as the kubelet has them. A number that sinks waits for no kubelet: until the scheduler knows, it
 /// sends Pods that are refused.
-fn publish(known: Known<'_>, plan: &mut Plan) {
+fn publish(known: CapacityFacts<'_>, plan: &mut Plan) {
     let registered = known.offers.iter().filter(|(_, offer)| offer.is_registered);
     for (resource, offer) in registered {
         let healthy = || offer.slots.iter().filter(|slot| slot.is_healthy);
@@ -114,7 +114,7 @@ fn publish(known: Known<'_>, plan: &mut Plan) {
 
 /// Nothing is allocatable of a resource whose plugin has stopped. Only once for each stop: what the kubelet does not
 /// know, it would set again for ever.
-fn withdraw(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
+fn withdraw(known: CapacityFacts<'_>, memory: &CapacityMemory, plan: &mut Plan) {
     let ended = (memory.offered.iter()).map(|resource| (resource, known.now));
     let stopped = (memory.stopped.iter()).map(|(resource, since)| (resource, *since));
     for (resource, since) in ended.chain(stopped) {
@@ -136,7 +136,7 @@ fn withdraw(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
 }
 
 /// Entries that no plugin backs go once the kubelet does not put them back.
-fn tidy(known: Known<'_>, memory: &Memory, plan: &mut Plan) {
+fn tidy(known: CapacityFacts<'_>, memory: &CapacityMemory, plan: &mut Plan) {
     let unbacked = (known.node.names()).filter(|resource| !known.offers.contains_key(*resource));
     for resource in unbacked {
         let mut since = memory.unbacked.get(resource).copied().unwrap_or(known.now);

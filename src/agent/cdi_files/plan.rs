@@ -15,7 +15,7 @@ pub(super) type Needed = BTreeMap<String, Option<String>>;
 
 /// What the agent knows about the containers of its node.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct KnownContainers {
     pub(super) needed: Needed,
     /// What containers use by the kubelet's records. A slot of theirs may be of an Instance that the store does not have now.
     pub(super) uses: Arc<[Use]>,
@@ -23,7 +23,7 @@ pub(super) struct Known {
     pub(super) since: Option<Duration>,
 }
 
-impl Known {
+impl KnownContainers {
     fn may_be_needed(&self, file: &str) -> bool {
         let instance = file
             .strip_prefix(FILE_START)
@@ -75,7 +75,7 @@ pub(super) fn is_like_ours(file: &str) -> bool {
 }
 
 /// Returns what to do. A file of somebody else is neither replaced nor removed, whatever its name is.
-pub(super) fn plan(known: &Known, existing: &BTreeMap<String, Existing>) -> Vec<Action> {
+pub(super) fn plan(known: &KnownContainers, existing: &BTreeMap<String, Existing>) -> Vec<Action> {
     let writes = known.needed.iter().filter_map(|(file, text)| {
         let text = text.as_ref()?;
         let there = existing.get(file);
@@ -118,10 +118,10 @@ mod tests {
         existing: &BTreeMap<String, Existing>,
         since: Duration,
     ) -> Vec<Action> {
-        let known = Known {
+        let known = KnownContainers {
             needed: needed.clone(),
             since: Some(since),
-            ..Known::default()
+            ..KnownContainers::default()
         };
         super::plan(&known, existing)
     }
@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(plan(&nothing, &there(OURS, SHORT), LONG), []);
         assert_eq!(plan(&nothing, &there(OURS, LONG), SHORT), []);
         // It does not know now what containers hold.
-        assert_eq!(super::plan(&Known::default(), &there(OURS, LONG)), []);
+        assert_eq!(
+            super::plan(&KnownContainers::default(), &there(OURS, LONG)),
+            []
+        );
     }
 
     #[test]
@@ -170,14 +173,14 @@ mod tests {
                 there(OURS, LONG).remove("petiole-a.json").unwrap(),
             )])
         };
-        let known = Known {
+        let known = KnownContainers {
             uses: [Use {
                 env_slots: [SlotId::new("cam-0a1b2c", 0)].into(),
                 ..Use::default()
             }]
             .into(),
             since: Some(LONG),
-            ..Known::default()
+            ..KnownContainers::default()
         };
         assert_eq!(super::plan(&known, &file("petiole-cam-0a1b2c.json")), []);
         assert_eq!(

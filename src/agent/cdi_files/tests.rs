@@ -69,10 +69,10 @@ fn files_that_nobody_needs_are_removed_and_those_of_others_stay() {
         ("petiole-cam-a.json".to_owned(), None),
         ("petiole-cam-c.json".to_owned(), Some(OURS.to_owned())),
     ];
-    let known = Known {
+    let known = KnownContainers {
         needed: needed.into(),
         since: Some(LONG),
-        ..Known::default()
+        ..KnownContainers::default()
     };
     files.reconcile(folder, || known).unwrap();
     let names = fs::read_dir(folder).unwrap();
@@ -90,7 +90,7 @@ fn files_that_nobody_needs_are_removed_and_those_of_others_stay() {
         ]
     );
     let nowhere = folder.join("nowhere");
-    assert_eq!(files.reconcile(&nowhere, Known::default), Ok(()));
+    assert_eq!(files.reconcile(&nowhere, KnownContainers::default), Ok(()));
 }
 
 #[tokio::test]
@@ -108,10 +108,10 @@ async fn one_file_that_cannot_be_written_or_removed_stops_no_other() {
     let needed = [("a", Some(large())), ("b", Some(OURS.to_owned()))];
     let needed = needed.map(|(name, text)| (format!("petiole-cam-{name}-2.json"), text));
     old_file(&folder.join("petiole-cam-c.json"), OURS);
-    let known = Known {
+    let known = KnownContainers {
         needed: needed.into(),
         since: Some(LONG),
-        ..Known::default()
+        ..KnownContainers::default()
     };
     let refused = files.reconcile(folder, || known).unwrap_err();
     assert!(refused.contains("cam-a-2.json"), "{refused}");
@@ -125,7 +125,7 @@ fn what_is_needed_is_asked_for_after_a_claim_has_written() {
     let files = CdiFiles::new(Some(dir.path().to_owned()));
     let asked = || {
         assert!(files.writing.try_lock().is_err(), "the lock is held");
-        Known::default()
+        KnownContainers::default()
     };
     assert_eq!(files.reconcile(dir.path(), asked), Ok(()));
 }

@@ -15,7 +15,7 @@ pub(super) const STAYS: Duration = Duration::from_secs(30);
 
 /// The known state of the node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct LabelFacts<'a> {
     pub(super) labels: &'a Labels,
     /// The Configurations with a device here; none if the Node is to have no labels.
     pub(super) present: &'a BTreeSet<ConfigurationName>,
@@ -24,7 +24,7 @@ pub(super) struct Known<'a> {
 }
 
 /// The uptime since when each label has had no device.
-pub(super) type Memory = BTreeMap<ConfigurationName, Duration>;
+pub(super) type LabelMemory = BTreeMap<ConfigurationName, Duration>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -33,11 +33,11 @@ pub(super) struct Plan {
     pub(super) left_out: usize,
     /// The time until the next plan if nothing changes before.
     pub(super) wake_in: Option<Duration>,
-    pub(super) memory: Memory,
+    pub(super) memory: LabelMemory,
 }
 
 /// Returns the changes of the Node's labels, for one patch.
-pub(super) fn plan(known: Known<'_>, memory: &Memory) -> Plan {
+pub(super) fn plan(known: LabelFacts<'_>, memory: &LabelMemory) -> Plan {
     let ours = labelled(known.labels);
     let mut plan = Plan::default();
     for name in ours.difference(known.present) {

@@ -29,14 +29,14 @@ pub(crate) struct Offer {
     pub(crate) key: ConfigurationKey,
     capacity: i32,
     grace: Duration,
-    devices: BTreeMap<InstanceName, Known>,
+    devices: BTreeMap<InstanceName, OfferedDevice>,
     /// The devices that are there and not offered.
     left_out: usize,
 }
 
 /// A device that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct OfferedDevice {
     id: DeviceId,
     /// The uptime since when the device has been missing. Its slots stay for the grace period, unhealthy: the kubelet takes a
     /// slot that is missing from a list for a healthy one.
@@ -118,7 +118,7 @@ impl Offer {
             let is_held_back = discovery.is_some_and(|seen| seen.is_held_back(&known.id));
             let is_over = missing_since.is_some_and(|since| since + grace <= world.uptime);
             if is_held_back || !is_over {
-                let known = Known {
+                let known = OfferedDevice {
                     id: known.id.clone(),
                     missing_since,
                     is_held_back,
@@ -136,7 +136,7 @@ impl Offer {
             match free.filter(|_| offer.devices.len() < of.most) {
                 Some(name) => drop(offer.devices.insert(
                     name,
-                    Known {
+                    OfferedDevice {
                         id: id.clone(),
                         missing_since: None,
                         is_held_back: false,

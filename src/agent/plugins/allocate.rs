@@ -1,6 +1,6 @@
 //! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
 use super::{
-    answer::{Found, answers, cdi_files},
+    answer::{FoundDevice, answers, cdi_files},
     denied::Denied,
     former_name,
     inputs::Inputs,
@@ -221,7 +221,7 @@ impl Allocator {
     /// Writes the CDI files that a container needs at its start.
     pub(super) async fn write_cdi_files(
         &self,
-        found: &BTreeMap<InstanceName, Found>,
+        found: &BTreeMap<InstanceName, FoundDevice>,
     ) -> Result<(), Denied> {
         let written = self.inputs.cdi_files.write(cdi_files(found)).await;
         written.map_err(|why| Denied::no_cdi_file(&why))
@@ -231,7 +231,7 @@ impl Allocator {
         &self,
         resource: &Resource,
         held: &Held,
-        found: &BTreeMap<InstanceName, Found>,
+        found: &BTreeMap<InstanceName, FoundDevice>,
     ) -> Result<(), Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let given = connections::given(
@@ -240,7 +240,9 @@ impl Allocator {
             &held.key,
             &held.slot,
         );
-        let now = found.get(&held.slot.instance).map(Found::connection_digest);
+        let now = found
+            .get(&held.slot.instance)
+            .map(FoundDevice::connection_digest);
         let now = now.as_ref();
         let moved = |whose: &str| Err(Denied::moved(whose));
         match given {
@@ -307,7 +309,7 @@ impl Allocator {
         offer: Option<&Offer>,
         keys: BTreeSet<InstanceKey>,
         until: Instant,
-    ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
+    ) -> Result<BTreeMap<InstanceName, FoundDevice>, Denied> {
         let mut discoveries = self.inputs.discoveries.clone();
         let waiting = timeout_at(until, async {
             loop {
@@ -329,7 +331,7 @@ impl Allocator {
         &self,
         offer: Option<&Offer>,
         keys: &BTreeSet<InstanceKey>,
-    ) -> Result<BTreeMap<InstanceName, Found>, Denied> {
+    ) -> Result<BTreeMap<InstanceName, FoundDevice>, Denied> {
         let instances = self.inputs.store.instances().borrow().clone();
         let discoveries = self.inputs.discoveries.borrow().clone();
         let validated = self.inputs.validated.borrow().clone();
@@ -359,7 +361,7 @@ impl Allocator {
                 DeviceState::Seen(device) => {
                     let name = key.name.clone();
                     let accepted = validated.accepted.get(&configuration);
-                    let entry = Found {
+                    let entry = FoundDevice {
                         digest: name.digest_in(&configuration.name),
                         device: device.clone(),
                         configuration: accepted.map(|a| a.configuration.clone()),

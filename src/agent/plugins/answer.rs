@@ -19,7 +19,7 @@ use prost::Message as _;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The device of an Instance, and everything else that a container gets.
-pub(super) struct Found {
+pub(super) struct FoundDevice {
     /// The digest by which its variables end.
     pub(super) digest: String,
     pub(super) device: Device,
@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub(super) configuration: Option<Arc<Configuration>>,
 }
 
-impl Found {
+impl FoundDevice {
     fn wish(&self) -> Option<&ContainerDevices> {
         self.configuration.as_ref()?.spec.container_devices.as_ref()
     }
@@ -39,8 +39,10 @@ impl Found {
 }
 
 /// Returns the CDI files that containers with these devices need.
-pub(super) fn cdi_files(found: &BTreeMap<InstanceName, Found>) -> BTreeMap<InstanceName, String> {
-    let file = |(instance, found): (&InstanceName, &Found)| {
+pub(super) fn cdi_files(
+    found: &BTreeMap<InstanceName, FoundDevice>,
+) -> BTreeMap<InstanceName, String> {
+    let file = |(instance, found): (&InstanceName, &FoundDevice)| {
         let device = &found.device;
         let file = cdi_file(NamedDevice { instance, device }, found.wish()?)?;
         Some((instance.clone(), file))
@@ -53,7 +55,7 @@ static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();
 /// Returns what each container gets.
 pub(super) fn answers(
     claim: &Claim,
-    found: &BTreeMap<InstanceName, Found>,
+    found: &BTreeMap<InstanceName, FoundDevice>,
 ) -> Result<Vec<ContainerAllocateResponse>, Denied> {
     let requests = claim.requests.iter();
     let slots = |request: &Vec<SlotChange>| Vec::from_iter(request.iter().map(|c| c.slot.clone()));
@@ -65,7 +67,7 @@ pub(super) fn answers(
 /// Returns what a container gets with these slots.
 pub(super) fn edits(
     slots: &[SlotId],
-    found: &BTreeMap<InstanceName, Found>,
+    found: &BTreeMap<InstanceName, FoundDevice>,
 ) -> Result<ContainerEdits, Denied> {
     let mut given = vec![];
     // All are of one Configuration.

@@ -1,7 +1,7 @@
 //! Gives slots to ResourceClaims, and takes them back.
 use super::{
     allocate::Allocator,
-    answer::{Found, edits},
+    answer::{FoundDevice, edits},
     denied::Denied,
 };
 use crate::{
@@ -97,7 +97,7 @@ impl Allocator {
         &self,
         uid: &str,
         devices: &[InstanceName],
-        found: &BTreeMap<InstanceName, Found>,
+        found: &BTreeMap<InstanceName, FoundDevice>,
         until: Instant,
     ) -> Result<Vec<SlotId>, Denied> {
         let mut table = self.inputs.table.subscribe();

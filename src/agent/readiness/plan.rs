@@ -16,14 +16,14 @@ const REGISTRATION_TIME: Duration = Duration::from_secs(10);
 
 /// What the last answer was about.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct LastAnswer {
     pub(super) was_ready: bool,
     registered: BTreeSet<ResourceName>,
     /// The resources that were never registered, since they are wanted.
     new: BTreeMap<ResourceName, Instant>,
 }
 
-impl Memory {
+impl LastAnswer {
     /// Returns the resources whose registration the agent may still wait for.
     pub(super) fn expected(
         &mut self,
@@ -172,7 +172,7 @@ mod tests {
             names.iter().map(whole).collect()
         };
         let began = Instant::now();
-        let mut memory = Memory::default();
+        let mut memory = LastAnswer::default();
         let mut expected = |seconds, desired: &[&str], registered: &[&str], was_ready| {
             memory.was_ready = was_ready;
             let now = began + Duration::from_secs(seconds);

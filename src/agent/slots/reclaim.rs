@@ -50,7 +50,7 @@ type Uses = Option<Arc<[Use]>>;
 
 /// The state that one look keeps for the next.
 #[derive(Default)]
-struct Memory {
+struct LastLook {
     missed: Missed,
     retries: Retries,
     /// The slots that the last look found with two holders.
@@ -78,7 +78,7 @@ pub(in crate::agent) async fn run(
     let mut slots = inputs.table.subscribe();
     let (mut validated, mut kubelet) = (inputs.validated.clone(), inputs.kubelet.clone());
     let interval = inputs.settings.look_interval;
-    let mut memory = Memory::default();
+    let mut memory = LastLook::default();
     let looks = async {
         loop {
             if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
@@ -158,7 +158,7 @@ async fn arrives_before_look(
     }
 }
 
-impl Memory {
+impl LastLook {
     /// Forgets the earlier looks, because the kubelet's records cannot be trusted now. Claims stay.
     fn distrust(&mut self, uses: &watch::Sender<Uses>) {
         self.missed.clear();

@@ -28,7 +28,7 @@ const TAKEN_FOR: SignedDuration = SignedDuration::from_mins(10);
 const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Memory {
+pub(crate) struct BrokerMemory {
     failures: Failures,
     pub(crate) specs: Specs,
     avoided: Avoided,
@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     first_seen: BTreeMap<String, Timestamp>,
 }
 
-impl Memory {
+impl BrokerMemory {
     /// Records what the world shows, or the parts of it that have changed. Returns the notices for users.
     pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
         let whole = world.whole();

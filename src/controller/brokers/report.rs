@@ -19,14 +19,14 @@ pub(crate) struct Report {
     /// The number of those that the scheduler puts on no node, of Instances that have a broker elsewhere.
     pub(crate) spare: usize,
     /// The worst problem. Of two alike it is the one of the first object by name.
-    pub(crate) first: Option<Found>,
+    pub(crate) first: Option<BrokerProblem>,
     /// The reports of the Instances whose brokers do not all run.
     pub(crate) instances: BTreeMap<InstanceKey, Report>,
 }
 
 /// A problem of one broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct BrokerProblem {
     /// The Pod, the Job or the Instance; empty for a problem of the whole Configuration.
     pub(crate) of: String,
     pub(crate) problem: Problem,
@@ -46,8 +46,8 @@ const ORDER: [Reason; 9] = [
 ];
 
 impl Report {
-    pub(crate) fn add(&mut self, found: Found) {
-        let rank = |found: &Found| {
+    pub(crate) fn add(&mut self, found: BrokerProblem) {
+        let rank = |found: &BrokerProblem| {
             let place = ORDER
                 .iter()
                 .position(|reason| found.problem.reason == *reason);
@@ -121,10 +121,10 @@ impl Report {
                 ),
             ),
             _ if self.is_ready() => Problem::new(Reason::BrokersRun, count),
-            Some(Found { of, problem }) if of.is_empty() => {
+            Some(BrokerProblem { of, problem }) if of.is_empty() => {
                 problem.with_message(format!("{count}: {}", problem.message))
             }
-            Some(Found { of, problem }) => {
+            Some(BrokerProblem { of, problem }) => {
                 problem.with_message(format!("{count}; {of}: {}", problem.message))
             }
             None => Problem::new(Reason::BrokersStarting, count),
@@ -136,8 +136,8 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn found(reason: Reason, of: &str) -> Found {
-        Found {
+    fn found(reason: Reason, of: &str) -> BrokerProblem {
+        BrokerProblem {
             of: of.to_owned(),
             problem: Problem::new(reason, "why"),
         }

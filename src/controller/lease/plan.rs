@@ -30,7 +30,7 @@ pub(in crate::controller) struct Held {
 
 /// A Lease, and when this process saw that it was taken or renewed.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenLease {
     pub(super) held: Held,
     at: Option<Instant>,
 }
@@ -103,7 +103,7 @@ impl Held {
     }
 }
 
-impl Seen {
+impl SeenLease {
     pub(super) fn notice(&mut self, held: Held, now: Instant) {
         if self.at.is_none() || self.held != held {
             self.at = Some(now);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_makes_nobody_lead_for_longer() {
-        let (begin, mut seen) = (Instant::now(), Seen::default());
+        let (begin, mut seen) = (Instant::now(), SeenLease::default());
         let after = |seconds| begin + Duration::from_secs(seconds);
         seen.notice(held(lease("me", 100)), begin);
         let left = seen.leads_for("me", at(105), after(5));
@@ -191,10 +191,11 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_before_its_end_and_taken_after_it_whatever_another_s_clock_says() {
-        let (begin, mut seen) = (Instant::now(), Seen::default());
+        let (begin, mut seen) = (Instant::now(), SeenLease::default());
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let due =
-            |seen: &Seen, clock, seconds| seen.due_in("me", at(clock), after(seconds)).as_secs();
+        let due = |seen: &SeenLease, clock, seconds| {
+            seen.due_in("me", at(clock), after(seconds)).as_secs()
+        };
         // Nobody has it.
         assert_eq!(due(&seen, 100, 0), 0);
         seen.notice(held(lease("", 100)), begin);
@@ -205,7 +206,7 @@ mod tests {
         // An earlier process of this name took it long ago.
         assert_eq!(due(&seen, 900, 0), 0);
         for of_another in [0, 100, 9_000] {
-            let mut seen = Seen::default();
+            let mut seen = SeenLease::default();
             seen.notice(held(lease("other", of_another)), begin);
             assert_eq!(due(&seen, 100, 0), 15);
             assert_eq!(due(&seen, 114, 14), 1);

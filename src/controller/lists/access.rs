@@ -69,10 +69,10 @@ impl Said {
 pub(super) struct Access {
     client: Client,
     begun: Instant,
-    known: Mutex<Known>,
+    known: Mutex<KnownReaders>,
 }
 
-struct Known {
+struct KnownReaders {
     readers: BTreeMap<Reader, Said>,
     reviews: TokenBucket,
     renewals: TokenBucket,
@@ -84,7 +84,7 @@ impl Access {
         Self {
             client,
             begun: Instant::now(),
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownReaders {
                 readers: BTreeMap::new(),
                 reviews: bucket(REVIEWS_MAX, REVIEWS_PER_SECOND),
                 renewals: bucket(RENEWALS_MAX, RENEWALS_PER_SECOND),
@@ -137,7 +137,7 @@ impl Access {
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, KnownReaders> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -40,7 +40,7 @@ use tokio::time::Instant;
 
 /// The state of the nodes, from one look at the world to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct NodeMemory {
     /// The nodes that were ready at the last look.
     ready: BTreeSet<NodeName>,
     /// The nodes that are not ready, and the deleted ones that hold slots.
@@ -78,13 +78,13 @@ pub(crate) enum Outlook {
 
 /// A node's place in an Instance.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PlaceInInstance<'a> {
     pub(crate) instance: &'a InstanceKey,
     /// The Instance names the node.
     pub(crate) is_named: bool,
 }
 
-impl Memory {
+impl NodeMemory {
     /// Follows which nodes are lost. Nothing outside of this world has changed since the last time.
     pub(crate) fn notice(&mut self, reported: &Reported<'_>, now: Now) {
         let world = reported.world;
@@ -232,7 +232,7 @@ impl Memory {
     pub(crate) fn outlook(
         &self,
         node: &NodeName,
-        place: Place<'_>,
+        place: PlaceInInstance<'_>,
         release: Option<Duration>,
         now: Instant,
     ) -> Option<Outlook> {

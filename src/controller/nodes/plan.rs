@@ -4,7 +4,7 @@
 //! when their slots are free.
 use super::{
     absent_node::Now,
-    lost::{Memory, Outlook, Place},
+    lost::{NodeMemory, Outlook, PlaceInInstance},
     notices::{self, Notice},
     patch::{as_seen, guarded, status},
 };
@@ -107,7 +107,7 @@ impl Change {
 }
 
 /// Returns what there is to do for Instances and Configurations, after `memory` has noticed the same world.
-pub(crate) fn plan(reported: &Reported<'_>, memory: &Memory, now: Now) -> Plan {
+pub(crate) fn plan(reported: &Reported<'_>, memory: &NodeMemory, now: Now) -> Plan {
     let world = reported.world;
     let planner = Planner {
         world,
@@ -154,7 +154,7 @@ pub(crate) fn plan(reported: &Reported<'_>, memory: &Memory, now: Now) -> Plan {
 }
 
 /// The objects of nodes that are lost, and of those that are deleted.
-fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item = Action> {
+fn silenced(world: &World, memory: &NodeMemory, now: Instant) -> impl Iterator<Item = Action> {
     let objects = world.node_devices.iter();
     objects.filter_map(move |(node, object)| {
         let is_gone = !world.nodes.contains_key(node);
@@ -167,7 +167,7 @@ fn silenced(world: &World, memory: &Memory, now: Instant) -> impl Iterator<Item 
 
 struct Planner<'a> {
     world: &'a World,
-    memory: &'a Memory,
+    memory: &'a NodeMemory,
     device_reports: &'a DeviceReports<'a>,
     /// The time by a clock that does not step.
     instant: Instant,
@@ -233,7 +233,7 @@ impl Planner<'_> {
             (true, _) => None,
             (false, _) => {
                 let release = self.release_after(key, instance);
-                let place = Place {
+                let place = PlaceInInstance {
                     instance: key,
                     is_named,
                 };

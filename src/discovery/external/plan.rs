@@ -40,13 +40,13 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Endpoints {
     name: String,
-    by_endpoint: BTreeMap<Endpoint, Known>,
+    by_endpoint: BTreeMap<Endpoint, KnownHandler>,
     /// True if one of them has sent a list.
     has_answered: bool,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownHandler {
     list: Option<Arc<DeviceSet>>,
     state: State,
     /// True if it registered in an earlier life of the agent and has not answered in this one: it may have devices that
@@ -84,11 +84,14 @@ impl Endpoints {
         self.by_endpoint
             .retain(|endpoint, _| registered.contains_key(endpoint));
         for (endpoint, &is_restored) in registered {
-            let known = self.by_endpoint.entry(endpoint.clone()).or_insert(Known {
-                list: None,
-                state: State::Silent { since: now },
-                is_restored,
-            });
+            let known = self
+                .by_endpoint
+                .entry(endpoint.clone())
+                .or_insert(KnownHandler {
+                    list: None,
+                    state: State::Silent { since: now },
+                    is_restored,
+                });
             known.is_restored &= is_restored;
         }
     }
@@ -154,7 +157,7 @@ impl Endpoints {
         }
         // What is known now comes before what was known once.
         for answers in [true, false] {
-            let of = |known: &&Known| (known.state == State::Answers) == answers;
+            let of = |known: &&KnownHandler| (known.state == State::Answers) == answers;
             for known in self.by_endpoint.values().filter(of) {
                 known.list.iter().for_each(|list| add(&mut set, list));
             }

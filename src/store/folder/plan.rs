@@ -31,7 +31,7 @@ pub(super) struct File {
 
 /// The state that one reading leaves for the next.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct LastReading {
     /// The file of each Configuration, including hidden ones.
     pub(super) files: BTreeMap<ConfigurationKey, String>,
     /// The uptime since which a Configuration has been missing from its file.
@@ -49,7 +49,7 @@ pub(super) struct Stock {
 
 /// Reads the files. A Configuration that was known and cannot be read now is hidden. One whose file is gone, or has had
 /// other contents for a while, is deleted.
-pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> Stock {
+pub(super) fn take_stock(files: Vec<File>, known: &mut LastReading, now: Duration) -> Stock {
     let mut stock = Stock::default();
     let mut found: BTreeMap<ConfigurationKey, String> = BTreeMap::new();
     let (mut names, mut opaque) = (BTreeSet::new(), BTreeSet::new());
@@ -104,7 +104,7 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut Known, now: Duration) -> 
         Some(before) => before.intersection(&opaque).cloned().collect(),
     };
     stock.configurations.is_complete = never_read.is_empty();
-    *known = Known {
+    *known = LastReading {
         files,
         missing,
         never_read: Some(never_read),
@@ -122,7 +122,7 @@ fn duplicate(key: ConfigurationKey, earlier: &str) -> Unreadable {
 
 /// Returns the Configurations that are missing from their files, which still exist, each with the start of that time.
 fn missing<'a>(
-    known: &'a Known,
+    known: &'a LastReading,
     found: &'a BTreeMap<ConfigurationKey, String>,
     names: &'a BTreeSet<String>,
     now: Duration,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// Returns the names of the Configurations, those of hidden ones in brackets, and whether all are known.
-    fn stock(known: &mut Known, seconds: u64, files: &[(&str, &str)]) -> (String, bool) {
+    fn stock(known: &mut LastReading, seconds: u64, files: &[(&str, &str)]) -> (String, bool) {
         let files = files.iter().map(|(name, text)| file(name, text)).collect();
         let stock = take_stock(files, known, Duration::from_secs(seconds)).configurations;
         let here = stock.objects.keys().map(|key| key.name.to_string());
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_empty_or_cut_for_a_moment_deletes_nothing() {
-        let mut known = Known::default();
+        let mut known = LastReading::default();
         let whole = manifest_of(&["a", "b"]);
         assert_eq!(
             stock(&mut known, 0, &[("f", &whole)]),
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_bad_file_hides_its_own_configurations_and_no_others() {
-        let mut known = Known::default();
+        let mut known = LastReading::default();
         let (a, b) = (manifest_of(&["a"]), manifest_of(&["b"]));
         stock(&mut known, 0, &[("a", &a), ("b", &b)]);
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_never_read_may_hide_anything_until_it_is() {
-        let mut known = Known::default();
+        let mut known = LastReading::default();
         let a = manifest_of(&["a"]);
         assert_eq!(
             stock(&mut known, 0, &[("a", &a), ("z", "z: [")]),

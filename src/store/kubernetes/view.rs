@@ -33,7 +33,7 @@ pub(crate) enum Event {
 const LEFT_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownInstances {
     instances: BTreeMap<InstanceKey, Arc<Instance>>,
     /// The incomplete lists, by the namespace of the watch.
     listing: BTreeMap<Option<String>, BTreeMap<InstanceKey, Arc<Instance>>>,
@@ -57,7 +57,7 @@ struct Deletion {
     lists: u8,
 }
 
-impl Known {
+impl KnownInstances {
     pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),

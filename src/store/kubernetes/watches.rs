@@ -1,7 +1,7 @@
 //! Follows the watches of the store, and takes over their events in batches.
 use super::{
     Inner,
-    view::{self, Known},
+    view::{self, KnownInstances},
 };
 use crate::{
     api::{
@@ -85,7 +85,7 @@ impl Inner {
                     listed.insert(namespace.clone());
                 });
                 if self.has_listed() {
-                    self.change(Known::begin);
+                    self.change(KnownInstances::begin);
                 }
             }
         }

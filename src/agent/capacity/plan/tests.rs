@@ -65,7 +65,7 @@ struct Story {
     kubelet: IdsByResource,
     kubelet_started: Option<Duration>,
     now: Duration,
-    memory: Memory,
+    memory: CapacityMemory,
 }
 
 impl Story {
@@ -76,7 +76,7 @@ impl Story {
             kubelet: IdsByResource::new(),
             kubelet_started: Some(Duration::ZERO),
             now: LONG,
-            memory: Memory::default(),
+            memory: CapacityMemory::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Story {
     }
 
     fn plan(&mut self) -> Plan {
-        let known = Known {
+        let known = CapacityFacts {
             offers: &self.offers,
             node: &self.node,
             kubelet: Some(&self.kubelet),
@@ -105,7 +105,7 @@ impl Story {
             now: self.now,
         };
         let unasked = plan(
-            Known {
+            CapacityFacts {
                 kubelet: None,
                 ..known
             },

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 /// A Node and the agent of it.
 struct Node {
     labels: Labels,
-    memory: Memory,
+    memory: LabelMemory,
     uptime: u64,
 }
 
@@ -15,13 +15,13 @@ impl Node {
         let label = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         Self {
             labels: labels.iter().map(label).collect(),
-            memory: Memory::default(),
+            memory: LabelMemory::default(),
             uptime: 0,
         }
     }
 
     fn planned(&self, present: &[&str]) -> Plan {
-        let known = Known {
+        let known = LabelFacts {
             labels: &self.labels,
             present: &present.iter().map(|&name| name.into()).collect(),
             now: Duration::from_secs(self.uptime),
@@ -47,7 +47,7 @@ impl Node {
     }
 
     fn restarts(&mut self) {
-        (self.memory, self.uptime) = (Memory::default(), 0);
+        (self.memory, self.uptime) = (LabelMemory::default(), 0);
     }
 }
 

@@ -2,7 +2,7 @@
 use super::{
     super::{
         action::{Action, Broker},
-        report::{Found, Report},
+        report::{BrokerProblem, Report},
     },
     planner::{Planner, Target},
 };
@@ -88,7 +88,7 @@ impl<'a> Planner<'a> {
 
     /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
     fn report_job(&mut self, target: Target<'a>, key: &ObjectKey, state: &JobState<'a>) {
-        let found = |problem| Found {
+        let found = |problem| BrokerProblem {
             of: key.name.clone(),
             problem,
         };

@@ -1,7 +1,7 @@
 //! The state of a plan of brokers, and the values that its parts share. Pure.
 use crate::controller::brokers::{
     action::{Action, Broker},
-    memory::Memory,
+    memory::BrokerMemory,
     report::{Report, Reports},
 };
 use crate::{
@@ -29,7 +29,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
     pub(crate) device_reports: &'a DeviceReports<'a>,
-    pub(crate) memory: &'a Memory,
+    pub(crate) memory: &'a BrokerMemory,
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) now: Timestamp,
@@ -107,7 +107,7 @@ pub(super) struct Serving<'a> {
 }
 
 /// A node that sees the device.
-pub(super) struct Place<'a> {
+pub(super) struct SeeingNode<'a> {
     pub(super) node: &'a NodeName,
     /// True if a new Pod could use the device here: the broker spec is valid, `spec.nodeSelector` selects the node, and the
     /// node sees the device and is ready.
@@ -128,7 +128,7 @@ pub(super) struct CheckedSpec {
 
 impl<'a> Planner<'a> {
     /// Returns the nodes that see the device.
-    pub(super) fn places(&self, target: Target<'a>) -> Vec<Place<'a>> {
+    pub(super) fn places(&self, target: Target<'a>) -> Vec<SeeingNode<'a>> {
         let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
         let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
         let place = |node: &'a NodeName| {
             let state = self.input.world.nodes.get(node);
             let is_ready = state.is_some_and(|node| node.is_ready);
-            Place {
+            SeeingNode {
                 node,
                 is_fit: !target.is_broken && is_ready && is_selected(node) && is_healthy(node),
                 connection: connection(node).map(String::as_str),

@@ -1,7 +1,7 @@
 //! Decides which Pods are created, and which stay. Pure.
 use super::{
     super::action::{Action, Cause},
-    planner::{Place, Planner, Serving, Target, WantedPods},
+    planner::{Planner, SeeingNode, Serving, Target, WantedPods},
     reported::Gaps,
 };
 use crate::{
@@ -76,8 +76,8 @@ impl<'a> Planner<'a> {
         let lost = self.slots_of_lost_nodes(target, &found.serving);
         let used = found.leaving + found.ended_leaving + found.serving.len() + lost;
         let serving = self.without_surplus(found.serving, capacity, places.len());
-        let is_free = |place: &&Place<'_>| place.is_fit && !occupied.contains(place.node);
-        let free: Vec<&Place<'_>> = places.iter().filter(is_free).collect();
+        let is_free = |place: &&SeeingNode<'_>| place.is_fit && !occupied.contains(place.node);
+        let free: Vec<&SeeingNode<'_>> = places.iter().filter(is_free).collect();
         let waiting = serving.iter().filter(|one| one.pod.node.is_none()).count();
         let mut room = Room {
             slots: capacity.saturating_sub(used),
@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
     fn found(
         &mut self,
         wanted: WantedPods<'a, '_>,
-        places: &[Place<'a>],
+        places: &[SeeingNode<'a>],
         occupied: &BTreeSet<&NodeName>,
     ) -> Pods<'a> {
         let target = wanted.target;
@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
         &mut self,
         wanted: WantedPods<'a, '_>,
         key: &ObjectKey,
-        places: &[Place<'a>],
+        places: &[SeeingNode<'a>],
     ) -> bool {
         let WantedPods { target, digest, .. } = wanted;
         let checked = self.checked(target.configuration_key, target.configuration);
@@ -203,7 +203,7 @@ impl<'a> Planner<'a> {
             return checked.is_accepted;
         }
         if self.check_start(key, digest) {
-            let fit: Vec<&Place<'_>> = places.iter().filter(|place| place.is_fit).collect();
+            let fit: Vec<&SeeingNode<'_>> = places.iter().filter(|place| place.is_fit).collect();
             match wanted.pod(&key.name, &fit[..fit.len().min(NODES_MAX)]) {
                 Ok(pod) => self.plan.actions.push(Action::TryPod {
                     broker: target.broker(key.clone(), digest),
@@ -217,7 +217,7 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn state_of(&self, one: Serving<'a>, places: &[Place<'_>], digest: &str) -> PodState {
+    fn state_of(&self, one: Serving<'a>, places: &[SeeingNode<'_>], digest: &str) -> PodState {
         let Serving { key, pod } = one;
         if pod.meta.is_deleting {
             return PodState::Leaves;
@@ -231,7 +231,7 @@ impl<'a> Planner<'a> {
         if noted(names::BROKER_DIGEST).is_some_and(|then| then != digest) {
             return PodState::Outdated;
         }
-        let is_moved = |place: &Place<'_>| {
+        let is_moved = |place: &SeeingNode<'_>| {
             let then = noted(names::BROKER_CONNECTION);
             let then = then.and_then(|noted| noted_on(noted, place.node));
             then.zip(place.connection)

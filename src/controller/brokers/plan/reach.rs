@@ -1,7 +1,7 @@
 //! Says which nodes a new Pod may run on. The affinity of a Pod cannot be changed: one that no longer fits is replaced. Pure.
 use super::{
     super::action::{Action, Cause},
-    planner::{Place, Planner, Serving, Target, WantedPods},
+    planner::{Planner, SeeingNode, Serving, Target, WantedPods},
 };
 use crate::{
     api::{
@@ -21,7 +21,7 @@ const TAKEN_NAMES_MAX: usize = 16;
 impl<'a> Planner<'a> {
     /// Replaces the Pods without a node that are limited to nodes which cannot take them, where others might: the affinity of a
     /// Pod cannot be changed.
-    pub(super) fn replace_waiting(&mut self, serving: &[Serving<'_>], reach: &[&Place<'_>]) {
+    pub(super) fn replace_waiting(&mut self, serving: &[Serving<'_>], reach: &[&SeeingNode<'_>]) {
         let is_outdated = |pod: &BrokerPod| {
             let mut names = reach
                 .iter()
@@ -43,12 +43,12 @@ impl<'a> Planner<'a> {
     pub(super) fn reach<'p>(
         &mut self,
         wanted: WantedPods<'a, '_>,
-        places: &'p [Place<'a>],
-        free: &[&Place<'a>],
-    ) -> Vec<&'p Place<'a>> {
+        places: &'p [SeeingNode<'a>],
+        free: &[&SeeingNode<'a>],
+    ) -> Vec<&'p SeeingNode<'a>> {
         let (memory, now) = (self.input.memory, self.input.now);
         let instance = wanted.target.subject.key;
-        let until = |place: &Place<'_>| {
+        let until = |place: &SeeingNode<'_>| {
             let until = memory.avoids_until(instance, place.node, wanted.digest);
             until.filter(|until| *until > now)
         };
@@ -66,7 +66,7 @@ impl<'a> Planner<'a> {
     pub(super) fn create(
         &mut self,
         wanted: WantedPods<'a, '_>,
-        reach: &[&Place<'_>],
+        reach: &[&SeeingNode<'_>],
         missing: usize,
     ) -> Vec<ObjectKey> {
         let WantedPods { target, digest, .. } = wanted;
@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
 
 impl WantedPods<'_, '_> {
     /// Returns the manifest of a Pod for one of these nodes.
-    pub(super) fn pod(&self, name: &str, places: &[&Place<'_>]) -> Result<Value, SpecError> {
+    pub(super) fn pod(&self, name: &str, places: &[&SeeingNode<'_>]) -> Result<Value, SpecError> {
         let nodes: Vec<&NodeName> = places.iter().map(|place| place.node).collect();
         let mut pod = broker::pod(self.target.subject, name, &nodes, self.spec)?;
         if self.target.is_by_claims() {
@@ -158,11 +158,11 @@ impl WantedPods<'_, '_> {
 
 /// Returns how the device is reached from these nodes, for the annotation of a Pod whose node is not decided: one digest where
 /// it is the same from all, `node=digest,…` otherwise.
-fn noted(places: &[&Place<'_>]) -> Option<String> {
+fn noted(places: &[&SeeingNode<'_>]) -> Option<String> {
     let connections: BTreeSet<_> = places.iter().map(|place| place.connection).collect();
     if let [same] = Vec::from_iter(connections)[..] {
         return same.map(str::to_owned);
     }
-    let on = |place: &&Place<'_>| Some(format!("{}={}", place.node, place.connection?));
+    let on = |place: &&SeeingNode<'_>| Some(format!("{}={}", place.node, place.connection?));
     Some(places.iter().filter_map(on).collect::<Vec<_>>().join(","))
 }

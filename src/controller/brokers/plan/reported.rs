@@ -1,7 +1,7 @@
 //! Says of each Instance how many of its Pods run, and why the others do not. Pure.
 use super::{
-    super::report::{Found, Report},
-    planner::{Place, Planner, Serving, Target, WantedPods},
+    super::report::{BrokerProblem, Report},
+    planner::{Planner, SeeingNode, Serving, Target, WantedPods},
 };
 use crate::{
     api::{configuration::Problem, reason::Reason},
@@ -35,7 +35,7 @@ impl<'a> Planner<'a> {
     pub(super) fn report_pods(
         &mut self,
         wanted: WantedPods<'a, '_>,
-        places: &[Place<'a>],
+        places: &[SeeingNode<'a>],
         serving: &[Serving<'a>],
         gaps: &Gaps,
     ) {
@@ -48,7 +48,7 @@ impl<'a> Planner<'a> {
         };
         let mut waiting = vec![];
         for Serving { key, pod } in serving {
-            let found = |problem| Found {
+            let found = |problem| BrokerProblem {
                 of: key.name.clone(),
                 problem,
             };
@@ -102,12 +102,12 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns why a broker that is wanted has no Pod.
-    fn missing(&self, wanted: WantedPods<'a, '_>, gaps: &Gaps) -> Found {
+    fn missing(&self, wanted: WantedPods<'a, '_>, gaps: &Gaps) -> BrokerProblem {
         let WantedPods { target, digest, .. } = wanted;
         let memory = self.input.memory;
         let refusal = |key: &ObjectKey| {
             let message = one_line(memory.refusal(key, digest)?);
-            Some(Found {
+            Some(BrokerProblem {
                 of: key.name.clone(),
                 problem: Problem::new(Reason::BrokerRefused, message),
             })
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
         } else {
             (Reason::BrokersStarting, "a broker is being created")
         };
-        Found {
+        BrokerProblem {
             of: target.subject.key.name.to_string(),
             problem: Problem::new(reason, message),
         }

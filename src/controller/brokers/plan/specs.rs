@@ -1,6 +1,6 @@
 //! Decides which broker specs are valid, and which the API server has accepted. Pure.
 use super::{
-    super::report::Found,
+    super::report::BrokerProblem,
     planner::{CheckedSpec, Planner, Target},
 };
 use crate::{
@@ -65,7 +65,7 @@ impl<'a> Planner<'a> {
         for (key, generation, message) in refused.collect::<Vec<_>>() {
             let report = self.plan.reports.entry(key).or_default();
             report.generation = generation;
-            report.add(Found {
+            report.add(BrokerProblem {
                 of: String::new(),
                 problem: Problem::new(Reason::BrokerSpecInvalid, message),
             });

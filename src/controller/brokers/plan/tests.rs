@@ -11,7 +11,7 @@ use crate::{
     api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{Memory, Notice, Outcome},
+        brokers::memory::{BrokerMemory, Notice, Outcome},
         pod_state::Unscheduled,
         reported::Reported,
         world::{BrokerJob, BrokerPod, Meta, NodeState, World},
@@ -44,7 +44,7 @@ fn key<Name: From<String>>(name: &str) -> Key<Name> {
 /// A cluster in which what is planned comes true. Its scheduler follows the affinity of Pods, and starts them.
 struct Cluster {
     world: World,
-    memory: Memory,
+    memory: BrokerMemory,
     now: Timestamp,
     uids: u32,
     /// The answer of the API server to a dry run.
@@ -58,7 +58,7 @@ impl Cluster {
     fn new(broker: Value, nodes: &[&str]) -> Self {
         let mut cluster = Self {
             world: World::default(),
-            memory: Memory::default(),
+            memory: BrokerMemory::default(),
             now: Timestamp::from_second(1_000_000).unwrap(),
             uids: 0,
             trial: Outcome::Done,

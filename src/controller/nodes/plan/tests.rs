@@ -37,7 +37,7 @@ fn with_cam() -> World {
 }
 
 /// The API server, as far as this plan goes.
-fn execute(world: &mut World, memory: &mut Memory, plan: &Plan, seconds: i64) {
+fn execute(world: &mut World, memory: &mut NodeMemory, plan: &Plan, seconds: i64) {
     for action in &plan.actions {
         match action {
             Action::Change(change) => {
@@ -74,19 +74,19 @@ fn now(seconds: i64) -> Now {
     }
 }
 
-fn looked_at(world: &World, memory: &mut Memory, now: Now) -> Plan {
+fn looked_at(world: &World, memory: &mut NodeMemory, now: Now) -> Plan {
     let reported = Reported::new(world);
     memory.notice(&reported, now);
     plan(&reported, memory, now)
 }
 
-fn looked(world: &World, memory: &mut Memory, seconds: i64) -> Plan {
+fn looked(world: &World, memory: &mut NodeMemory, seconds: i64) -> Plan {
     looked_at(world, memory, now(seconds))
 }
 
 /// Returns what is left of the Instance `cam-1` after a look by a controller that has just begun.
 fn after(world: &World, seconds: i64) -> Instance {
-    let (mut world, mut memory) = (world.clone(), Memory::default());
+    let (mut world, mut memory) = (world.clone(), NodeMemory::default());
     let planned = looked(&world, &mut memory, seconds);
     execute(&mut world, &mut memory, &planned, seconds);
     world.instances[&key("cam-1")].as_ref().clone()
@@ -172,7 +172,7 @@ fn a_change_is_tried_again_until_it_is_carried_out() {
     let world = with_cam()
         .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
         .with_instance(shared());
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let refused = looked(&world, &mut memory, 60);
     assert_eq!(looked(&world, &mut memory, 61).actions, refused.actions);
 }
@@ -182,7 +182,7 @@ fn a_change_holds_only_for_what_was_seen() {
     let world = with_cam()
         .with_nodes([("a", ready())])
         .with_instance(shared());
-    let planned = looked(&world, &mut Memory::default(), 0);
+    let planned = looked(&world, &mut NodeMemory::default(), 0);
     let [Action::Change(change)] = planned.actions.as_slice() else {
         panic!("{planned:?}")
     };
@@ -235,7 +235,7 @@ fn akris_instances_get_labels_and_lose_finalizers() {
     );
     assert_eq!(adopted.spec, akris.spec);
 
-    let planned = looked(&world, &mut Memory::default(), 0);
+    let planned = looked(&world, &mut NodeMemory::default(), 0);
     let [_, Action::Strip { patch, .. }] = planned.actions.as_slice() else {
         panic!("{planned:?}")
     };
@@ -298,7 +298,7 @@ fn an_instance_without_nodes_is_deleted_after_the_grace_period() {
                     .insert(key("cam"), "missing field".to_owned());
             }
         }
-        let planned = looked(&world, &mut Memory::default(), seconds);
+        let planned = looked(&world, &mut NodeMemory::default(), seconds);
         assert_eq!(planned.actions, actions, "{seconds}");
         assert_eq!(
             planned.waits.first(),
@@ -322,7 +322,7 @@ fn an_instance_is_kept_while_a_container_may_use_its_device_or_while_it_is_not_k
         let world = with_cam()
             .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
             .with_instance(kept);
-        let planned = looked(&world, &mut Memory::default(), 100);
+        let planned = looked(&world, &mut NodeMemory::default(), 100);
         let is_deleted = |action: &Action| matches!(action, Action::Delete { .. });
         assert!(!planned.actions.iter().any(is_deleted), "{planned:?}");
     }
@@ -367,7 +367,7 @@ proptest! {
             };
             Arc::make_mut(&mut world.nodes).insert(name(n).into(), Arc::new(state));
         }
-        let mut memory = Memory::default();
+        let mut memory = NodeMemory::default();
         let planned = looked(&world, &mut memory, seconds);
         execute(&mut world, &mut memory, &planned, seconds);
         let again = looked(&world, &mut memory, seconds);

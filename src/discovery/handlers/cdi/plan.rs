@@ -24,14 +24,14 @@ pub(super) struct File {
     pub(super) text: Result<String, String>,
 }
 
-struct Found<'a> {
+struct FoundSpec<'a> {
     file: &'a File,
     device: Described,
 }
 
 /// Returns the devices that `details` select. A file that cannot be used is reported, and the other files count.
 pub(super) fn devices(files: &[File], details: &Details) -> DeviceSet {
-    let mut found: BTreeMap<String, Found<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<String, FoundSpec<'_>> = BTreeMap::new();
     let mut ambiguous = BTreeSet::new();
     let mut problems = vec![];
     for file in files {
@@ -52,9 +52,9 @@ pub(super) fn devices(files: &[File], details: &Details) -> DeviceSet {
         }
         for device in spec.devices.into_iter().filter(|d| details.takes(&d.name)) {
             match found.entry(device.name.clone()) {
-                Entry::Vacant(entry) => drop(entry.insert(Found { file, device })),
+                Entry::Vacant(entry) => drop(entry.insert(FoundSpec { file, device })),
                 Entry::Occupied(mut entry) if entry.get().file.precedence < file.precedence => {
-                    entry.insert(Found { file, device });
+                    entry.insert(FoundSpec { file, device });
                 }
                 Entry::Occupied(entry) => {
                     problems.push(format!(

@@ -113,7 +113,7 @@ impl<'a> Talk<'a> {
             session.subscribe(filter);
         }
         let mut bytes = vec![0; READ_BYTES];
-        let mut look = Look::new(start);
+        let mut look = FirstLook::new(start);
         let mut publish_at = start;
         // What this session has found after its first look is published once, also if it is nothing: a problem may be over.
         let mut is_told = false;
@@ -226,13 +226,13 @@ impl<'a> Talk<'a> {
 }
 
 /// The first look at what is retained: no message says that all has come.
-struct Look {
+struct FirstLook {
     changed_at: Instant,
     settled_at: Option<Instant>,
     is_over: bool,
 }
 
-impl Look {
+impl FirstLook {
     fn new(start: Instant) -> Self {
         Self {
             changed_at: start,

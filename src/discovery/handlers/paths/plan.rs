@@ -23,9 +23,9 @@ const VARIABLE: &str = "DEVICE_PATH";
 
 /// What one look has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct PathsLook {
     /// The matches of each pattern, by its text.
-    pub(super) found: BTreeMap<String, Vec<Found>>,
+    pub(super) found: BTreeMap<String, Vec<FoundPath>>,
     /// The folders in which a device node may appear that would match.
     pub(super) folders: BTreeSet<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Look {
 /// A path that matches, and that of its device node, which is another one if the path is a link; `None` if there is no device
 /// node below `/dev`, or one that container runtimes make themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundPath {
     pub(super) path: String,
     pub(super) node: Option<String>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Found {
 /// Returns the devices to offer; an error if they are too many to make.
 pub(super) fn devices(
     details: &Details,
-    look: &Look,
+    look: &PathsLook,
     allowed: &HostPaths,
 ) -> Result<DeviceSet, String> {
     let mut problems: Vec<String> = not_allowed(look, allowed).into_iter().collect();
@@ -94,25 +94,25 @@ impl Named {
 }
 
 /// The matches of a device that is there, by its id.
-type Matches<'a> = Vec<(String, Vec<&'a Found>)>;
+type Matches<'a> = Vec<(String, Vec<&'a FoundPath>)>;
 
 /// Returns the devices of a group that are there: one of which all paths have a device node, or with `each` one for each. Their
 /// matches are taken from those that are `left`.
 fn of_group<'a>(
     group: &Group,
-    look: &'a Look,
+    look: &'a PathsLook,
     allowed: &HostPaths,
     left: &mut usize,
 ) -> Result<Matches<'a>, String> {
     let usable = |pattern: &Pattern| {
         let found = look.found.get(&pattern.text).into_iter().flatten();
-        let usable = |found: &&Found| is_usable(found, allowed);
-        found.filter(usable).collect::<Vec<&Found>>()
+        let usable = |found: &&FoundPath| is_usable(found, allowed);
+        found.filter(usable).collect::<Vec<&FoundPath>>()
     };
-    let paths: Vec<Vec<&Found>> = group.paths.iter().map(usable).collect();
-    let optional: Vec<&Found> = group.optional.iter().flat_map(usable).collect();
+    let paths: Vec<Vec<&FoundPath>> = group.paths.iter().map(usable).collect();
+    let optional: Vec<&FoundPath> = group.optional.iter().flat_map(usable).collect();
     let own = paths.concat();
-    let with_optional = |own: &[&'a Found]| [own, &optional].concat();
+    let with_optional = |own: &[&'a FoundPath]| [own, &optional].concat();
     let count = if group.each {
         own.len().saturating_mul(1 + optional.len())
     } else {
@@ -132,7 +132,7 @@ fn of_group<'a>(
 }
 
 /// Returns the first device nodes, one more than a device may have, each with the links to it.
-fn nodes<'a>(found: &[&'a Found]) -> Vec<(&'a str, BTreeSet<&'a str>)> {
+fn nodes<'a>(found: &[&'a FoundPath]) -> Vec<(&'a str, BTreeSet<&'a str>)> {
     let mut nodes: Vec<(&str, BTreeSet<&str>)> = vec![];
     for found in found {
         let path = found.path.as_str();
@@ -170,11 +170,11 @@ fn device(id: &str, nodes: &[(&str, BTreeSet<&str>)], details: &Details) -> Devi
 }
 
 /// Returns whether a match has a device node that may be offered.
-fn is_usable(found: &Found, allowed: &HostPaths) -> bool {
+fn is_usable(found: &FoundPath, allowed: &HostPaths) -> bool {
     (found.node.as_deref()).is_some_and(|node| allowed.allow(node))
 }
 
-fn not_allowed(look: &Look, allowed: &HostPaths) -> Option<String> {
+fn not_allowed(look: &PathsLook, allowed: &HostPaths) -> Option<String> {
     let nodes = look.found.values().flatten();
     let nodes = nodes.filter_map(|found| found.node.as_deref());
     let refused = nodes.filter(|node| !allowed.allow(node));

@@ -1,7 +1,7 @@
 //! Looks below `/dev` for what the patterns of a Configuration match.
 use super::{
     details::{Details, Part, Pattern},
-    plan::{Found, Look},
+    plan::{FoundPath, PathsLook},
 };
 use crate::model::container_devices::is_below_dev;
 use rustix::io::Errno;
@@ -22,14 +22,14 @@ pub(super) fn look(
     dev: &Path,
     details: &Details,
     is_node: fn(&Metadata) -> bool,
-) -> Result<Look, String> {
+) -> Result<PathsLook, String> {
     let real = fs::canonicalize(dev).map_err(|e| format!("{}: {e}", dev.display()))?;
     let mut scan = Scan {
         dev: real,
         is_node,
         names: BTreeMap::new(),
         left: PATHS_MAX,
-        look: Look::default(),
+        look: PathsLook::default(),
     };
     let groups = details.groups.iter();
     for pattern in groups.flat_map(|group| group.paths.iter().chain(&group.optional)) {
@@ -48,11 +48,11 @@ struct Scan {
     names: BTreeMap<PathBuf, Vec<String>>,
     /// The names and paths that may still be gone through.
     left: usize,
-    look: Look,
+    look: PathsLook,
 }
 
 impl Scan {
-    fn matches(&mut self, pattern: &Pattern) -> Result<Vec<Found>, String> {
+    fn matches(&mut self, pattern: &Pattern) -> Result<Vec<FoundPath>, String> {
         let mut paths = vec![PathBuf::new()];
         for part in &pattern.parts {
             let mut next = vec![];
@@ -82,7 +82,7 @@ impl Scan {
         found.filter_map(Result::transpose).collect()
     }
 
-    fn found(&self, path: &Path) -> Result<Option<Found>, String> {
+    fn found(&self, path: &Path) -> Result<Option<FoundPath>, String> {
         let full = self.dev.join(path);
         let Some(real) = there(&full, fs::canonicalize(&full))? else {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Scan {
         let metadata = there(&real, fs::metadata(&real))?;
         let is_node = metadata.is_some_and(|metadata| (self.is_node)(&metadata));
         let node = real.strip_prefix(&self.dev).ok().filter(|_| is_node);
-        Ok(on_node(path).map(|path| Found {
+        Ok(on_node(path).map(|path| FoundPath {
             path,
             node: node.and_then(on_node),
         }))

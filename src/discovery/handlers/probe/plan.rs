@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-struct Known {
+struct KnownHost {
     answer: Answer,
     failures: u32,
     /// The round since which it has had its identity.
@@ -49,7 +49,7 @@ struct Known {
 /// The hosts of a discovery.
 pub(super) struct Catalog {
     details: Arc<Details>,
-    known: BTreeMap<Target, Known>,
+    known: BTreeMap<Target, KnownHost>,
     /// Why hosts that are named by themselves do not answer.
     failures: BTreeMap<Target, String>,
     /// What the last round says of other devices that do not answer.
@@ -88,7 +88,7 @@ impl Catalog {
     pub(super) fn end_round(&mut self) {
         self.round += 1;
         self.leaves_out = [self.leaves_out[1], false];
-        let is_silent = |(target, known): &(&Target, &Known)| {
+        let is_silent = |(target, known): &(&Target, &KnownHost)| {
             known.failures > 0 && !self.details.is_named(target)
         };
         let mut silent = self
@@ -135,7 +135,7 @@ impl Catalog {
         }
         let same =
             before.filter(|known| self.id(&target, &known.answer) == self.id(&target, &answer));
-        let known = Known {
+        let known = KnownHost {
             since: same.map_or(self.round, |known| known.since),
             answer,
             failures: 0,
@@ -145,7 +145,7 @@ impl Catalog {
     }
 
     /// Forgets a host. Returns what it was.
-    fn forget(&mut self, target: &Target) -> Option<Known> {
+    fn forget(&mut self, target: &Target) -> Option<KnownHost> {
         self.failures.remove(target);
         let known = self.known.remove(target);
         self.bytes -= known.as_ref().map_or(0, |known| known.answer.bytes());

@@ -5,7 +5,7 @@ use super::{
         matcher::Budget,
     },
     record::Chain,
-    rules::{Place, Rule},
+    rules::{DeviceHead, Rule},
 };
 use crate::{discovery::interface::DetailsError, model::limits};
 use serde_json::Value;
@@ -101,7 +101,7 @@ impl Details {
     }
 
     /// Returns whether a rule may select a device at this place.
-    pub(super) fn may_take(&self, place: Place<'_>) -> bool {
+    pub(super) fn may_take(&self, place: DeviceHead<'_>) -> bool {
         self.rules.iter().any(|rule| rule.may_take(place))
     }
 

@@ -53,7 +53,7 @@ enum Field {
 
 /// The three values that are known of a device before its files are read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct DeviceHead<'a> {
     pub(super) devpath: &'a str,
     pub(super) kernel: &'a str,
     pub(super) subsystem: &'a str,
@@ -95,7 +95,7 @@ impl Rule {
     }
 
     /// Returns whether the rule may select a device at this place.
-    pub(super) fn may_take(&self, place: Place<'_>) -> bool {
+    pub(super) fn may_take(&self, place: DeviceHead<'_>) -> bool {
         self.matches.iter().all(|one| {
             let text = match one.field {
                 Field::Devpath => place.devpath,

@@ -3,8 +3,8 @@ use super::{
     details::{Details, USB_ATTRIBUTES},
     plan::Tree,
     record::{Chain, Record, parents},
-    rules::Place,
-    sysfs::{Candidate, Look, Sysfs},
+    rules::DeviceHead,
+    sysfs::{Candidate, Sysfs, SysfsLook},
     uevent::Event,
 };
 use std::{
@@ -57,7 +57,7 @@ pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[
                 is_alone,
             } => {
                 let kernel = super::record::kernel_name(devpath);
-                let place = Place {
+                let place = DeviceHead {
                     devpath,
                     kernel: &kernel,
                     subsystem,
@@ -118,7 +118,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn add(&mut self, look: Look, tree: &mut Tree) {
+    fn add(&mut self, look: SysfsLook, tree: &mut Tree) {
         for candidate in look.candidates {
             match self.find(&candidate) {
                 Found::Taken(chain) => drop(tree.taken.insert(candidate.devpath, chain)),
@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
 
     fn find(&mut self, candidate: &Candidate) -> Found {
         let kernel = candidate.kernel();
-        let place = Place {
+        let place = DeviceHead {
             devpath: &candidate.devpath,
             kernel: &kernel,
             subsystem: &candidate.subsystem,

@@ -32,7 +32,7 @@ pub(super) struct Candidate {
 
 /// The devices that a look found, and whether these are all.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct SysfsLook {
     pub(super) candidates: BTreeSet<Candidate>,
     pub(super) is_cut: bool,
 }
@@ -60,8 +60,8 @@ impl Sysfs {
     }
 
     /// Returns at most `most` devices of the subsystems that `is_wanted` selects.
-    pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool, most: usize) -> Look {
-        let mut look = Look::default();
+    pub(super) fn all(&self, is_wanted: impl Fn(&str) -> bool, most: usize) -> SysfsLook {
+        let mut look = SysfsLook::default();
         for subsystem in names(&self.sys.join("bus")) {
             if is_wanted(&subsystem) {
                 let folder = self.sys.join("bus").join(&subsystem).join("devices");
@@ -106,8 +106,8 @@ impl Sysfs {
     }
 
     /// Returns the device at a path and those below it.
-    pub(super) fn at_and_below(&self, devpath: &str) -> Look {
-        let mut look = Look::default();
+    pub(super) fn at_and_below(&self, devpath: &str) -> SysfsLook {
+        let mut look = SysfsLook::default();
         let mut folders = vec![devpath.to_owned()];
         let mut count = 0;
         while let Some(devpath) = folders.pop() {

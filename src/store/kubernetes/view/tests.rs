@@ -10,7 +10,7 @@ fn instance(name: &str, version: u64) -> Instance {
     instance
 }
 
-fn listed(known: &mut Known, instances: &[Instance]) {
+fn listed(known: &mut KnownInstances, instances: &[Instance]) {
     known.follow(&None, Event::Init);
     for instance in instances {
         known.follow(&None, Event::Listed(Box::new(instance.clone())));
@@ -18,7 +18,7 @@ fn listed(known: &mut Known, instances: &[Instance]) {
     known.follow(&None, Event::Complete);
 }
 
-fn versions(known: &Known) -> Vec<(String, String)> {
+fn versions(known: &KnownInstances) -> Vec<(String, String)> {
     let all = known.published().into_iter();
     all.map(|(key, i)| {
         (
@@ -35,7 +35,7 @@ fn at(name: &str, version: &str) -> (String, String) {
 
 #[test]
 fn what_was_written_is_not_undone_by_an_older_event_or_list() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     known.written(instance("a", 5));
     known.follow(&None, Event::Applied(Box::new(instance("a", 3))));
@@ -47,7 +47,7 @@ fn what_was_written_is_not_undone_by_an_older_event_or_list() {
 
 #[test]
 fn a_list_of_what_is_known_takes_no_second_copy_of_it() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     let key = instance_key(&instance("a", 1).metadata);
     let first = known.stored(&key).unwrap();
@@ -59,7 +59,7 @@ fn a_list_of_what_is_known_takes_no_second_copy_of_it() {
 
 #[test]
 fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("gone", 1)]);
     known.follow(&None, Event::Init);
     known.written(instance("new", 9));
@@ -69,7 +69,7 @@ fn an_instance_created_during_a_list_outlives_it_and_one_that_is_gone_does_not()
 
 #[test]
 fn what_was_deleted_does_not_come_back_with_an_older_event() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     known.deleted(&InstanceKey::new("default", "a"));
     known.follow(&None, Event::Applied(Box::new(instance("a", 2))));
@@ -83,7 +83,7 @@ fn what_was_deleted_does_not_come_back_with_an_older_event() {
 
 #[test]
 fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespace() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     let of = |namespace: &str| Some(namespace.to_owned());
     for n in 0..100 {
         let mut one = instance("a", 1);
@@ -115,7 +115,7 @@ fn a_deletion_that_no_watch_tells_of_is_forgotten_after_two_lists_of_its_namespa
 
 #[test]
 fn a_list_of_one_namespace_says_nothing_of_the_others() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     known.follow(&Some("default".to_owned()), Event::Init);
     known.follow(
         &Some("default".to_owned()),
@@ -129,7 +129,7 @@ fn a_list_of_one_namespace_says_nothing_of_the_others() {
 
 #[test]
 fn an_instance_that_was_left_and_joined_again_outlives_the_event_of_the_leaving() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     known.written(instance("a", 5));
     known.follow(&None, Event::Deleted(Box::new(instance("a", 3))));
@@ -140,7 +140,7 @@ fn an_instance_that_was_left_and_joined_again_outlives_the_event_of_the_leaving(
 
 #[test]
 fn an_instance_that_cannot_be_read_stays_as_it_was() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     known.follow(&None, Event::Init);
     known.follow(&None, Event::Unreadable(InstanceKey::new("default", "a")));
@@ -150,7 +150,7 @@ fn an_instance_that_cannot_be_read_stays_as_it_was() {
 
 #[test]
 fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 7)]);
     let earlier = [instance("a", 1), instance("gone", 2)];
     let earlier = earlier
@@ -162,7 +162,7 @@ fn an_earlier_life_says_nothing_of_what_was_listed_in_this_one() {
 
 #[test]
 fn an_instance_that_is_being_deleted_is_gone() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     let mut leaving = instance("a", 1);
     leaving.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
@@ -186,7 +186,7 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
     let left = seen_by(&["node-b"], 5);
     let its_event = Event::Deleted(Box::new(left.clone()));
     for is_answer_first in [true, false] {
-        let mut known = Known::new("node-a");
+        let mut known = KnownInstances::new("node-a");
         listed(&mut known, &[seen_by(&["node-a", "node-b"], 1)]);
         if is_answer_first {
             known.written(left.clone());
@@ -198,14 +198,14 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
         assert_eq!(versions(&known), [], "{is_answer_first}");
     }
     // An Instance that is about to be joined was read, and stays until then.
-    let mut known = Known::new("node-a");
+    let mut known = KnownInstances::new("node-a");
     known.read(left);
     assert_eq!(versions(&known), [at("a", "5")]);
 }
 
 #[test]
 fn an_answer_that_comes_after_the_instance_has_left_the_watch_does_not_bring_it_back() {
-    let mut known = Known::default();
+    let mut known = KnownInstances::default();
     listed(&mut known, &[instance("a", 1)]);
     // It is joined as version 5, and the controller removes this node as version 6: the event arrives before the
     // answer.
@@ -238,7 +238,7 @@ fn used(name: &str, version: u64, owners: &[&str]) -> Instance {
 
 #[test]
 fn slots_of_other_nodes_are_no_news_and_those_of_this_node_are() {
-    let mut known = Known::new("here");
+    let mut known = KnownInstances::new("here");
     for (version, owners, expected) in [
         (2, ["", "there"], true),
         (3, ["afar", "there"], false),
@@ -253,7 +253,7 @@ fn slots_of_other_nodes_are_no_news_and_those_of_this_node_are() {
 }
 
 /// Changes the view in one of all ways.
-fn change(known: &mut Known, way: u8, instance: Instance) {
+fn change(known: &mut KnownInstances, way: u8, instance: Instance) {
     let key = instance_key(&instance.metadata);
     match way {
         0 => known.follow(&None, Event::Init),
@@ -274,7 +274,7 @@ proptest! {
         steps in proptest::collection::vec((0_u8..14, 0_usize..2, 0_u64..20, 0_usize..4, 0_usize..4), 1..30),
     ) {
         const OWNERS: [&str; 4] = ["", "here", "there", "afar"];
-        let mut known = Known::new("here");
+        let mut known = KnownInstances::new("here");
         known.begin();
         let mut before = known.published();
         known.take_news();

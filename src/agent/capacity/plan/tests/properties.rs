@@ -52,7 +52,7 @@ prop_compose! {
             kubelet,
             kubelet_started: kubelet_started.map(secs),
             now: LONG,
-            memory: Memory { offered, stopped: times(stopped), unbacked: times(unbacked) },
+            memory: CapacityMemory { offered, stopped: times(stopped), unbacked: times(unbacked) },
         }
     }
 }

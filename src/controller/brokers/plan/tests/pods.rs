@@ -343,7 +343,7 @@ fn a_controller_that_starts_or_that_another_was_faster_than_makes_no_second_brok
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     let actions = cluster.whole_plan().actions;
     cluster.settle();
-    cluster.memory = Memory::default();
+    cluster.memory = BrokerMemory::default();
     assert_eq!(cluster.plan(), NONE);
     for action in &actions {
         (cluster.memory).settle(action, &Outcome::Conflict, cluster.now);

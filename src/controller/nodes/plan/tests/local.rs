@@ -108,7 +108,7 @@ fn an_instance_goes_as_soon_as_its_node_reports_without_it_and_no_container_has_
     let mut cluster = with_device();
     // A new run of the agent has not looked everywhere yet, and its controller is new, too.
     let looking = json!([{ "namespace": "default", "name": "cam", "own": [] }]);
-    cluster.memory = Memory::default();
+    cluster.memory = NodeMemory::default();
     cluster.says(node_devices("a", looking)).settle(9_000);
     assert_eq!(cluster.nodes(), ["a"]);
     cluster.hold(Some("a"));
@@ -146,7 +146,7 @@ fn a_lost_node_joins_no_instance_by_its_old_report() {
     let nodes = [("a", ready()), ("b", not_ready(at(0)))];
     cluster.world = cluster.world.with_nodes(nodes);
     cluster.says(says("b"));
-    let planned = looked(&cluster.world, &mut Memory::default(), 75);
+    let planned = looked(&cluster.world, &mut NodeMemory::default(), 75);
     let silence = Action::DeleteNodeDevices {
         node: "b".into(),
         uid: "uid-of-b".to_owned(),

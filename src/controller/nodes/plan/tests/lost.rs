@@ -33,7 +33,7 @@ fn holds(world: &World, node: &str) -> bool {
 /// Carries out a plan at each second. Returns the one after which `b` holds no slot.
 fn freed_at(
     world: &mut World,
-    memory: &mut Memory,
+    memory: &mut NodeMemory,
     (first, last): (i64, i64),
     clock: impl Fn(i64) -> i64,
 ) -> Option<i64> {
@@ -66,13 +66,18 @@ fn slots_of_a_node_that_is_not_ready_are_free_when_the_configuration_says() {
         if let Some(configuration) = configuration.clone() {
             world = world.with_configuration(configuration);
         }
-        let freed = freed_at(&mut world, &mut Memory::default(), (0, 1_000), right);
+        let freed = freed_at(&mut world, &mut NodeMemory::default(), (0, 1_000), right);
         assert_eq!(freed, free, "{configuration:?}");
     }
     let mut unreadable = with_b(Some(not_ready(at(0))));
     unreadable.configurations.clear();
     (unreadable.unreadable).insert(key("cam"), "missing field".to_owned());
-    let freed = freed_at(&mut unreadable, &mut Memory::default(), (0, 1_000), right);
+    let freed = freed_at(
+        &mut unreadable,
+        &mut NodeMemory::default(),
+        (0, 1_000),
+        right,
+    );
     assert_eq!(freed, None);
 }
 
@@ -81,7 +86,7 @@ fn a_controller_that_begins_later_does_not_wait_anew_but_for_the_agent() {
     for (begins, free) in [(100, 300), (290, 350), (9_000, 9_060)] {
         let mut world = with_b(Some(not_ready(at(0))));
         let looks = (begins, 10_000);
-        let freed = freed_at(&mut world, &mut Memory::default(), looks, right);
+        let freed = freed_at(&mut world, &mut NodeMemory::default(), looks, right);
         assert_eq!(freed, Some(free), "{begins}");
     }
 }
@@ -98,7 +103,7 @@ fn a_clock_that_steps_frees_nothing_early() {
         };
         let world = || with_b(Some(not_ready(at(0))));
         // One that saw the node while it was ready, by a clock that is wrong then and later.
-        let mut memory = Memory::default();
+        let mut memory = NodeMemory::default();
         let before = Now {
             clock: at(step),
             ..now(0)
@@ -108,11 +113,21 @@ fn a_clock_that_steps_frees_nothing_early() {
             seconds + step
         });
         assert_eq!(freed, Some(300), "{step}");
-        let freed = freed_at(&mut world(), &mut Memory::default(), (0, 10_000), stepped);
+        let freed = freed_at(
+            &mut world(),
+            &mut NodeMemory::default(),
+            (0, 10_000),
+            stepped,
+        );
         assert_eq!(freed, Some(300), "{step}");
         // One that begins with a wrong clock watches for itself first.
         let begun = |seconds: i64| seconds + step;
-        let freed = freed_at(&mut world(), &mut Memory::default(), (10, 10_000), begun);
+        let freed = freed_at(
+            &mut world(),
+            &mut NodeMemory::default(),
+            (10, 10_000),
+            begun,
+        );
         assert_eq!(freed, Some(if step > 0 { 70 } else { 310 }), "{step}");
     }
 }
@@ -121,7 +136,7 @@ fn a_clock_that_steps_frees_nothing_early() {
 fn a_node_that_is_marked_as_shut_down_has_its_slots_taken_at_once_unless_it_is_ready() {
     let never = releasing_after(0);
     let mut lost = with_b(Some(off(at(0)))).with_configuration(never.clone());
-    let freed = freed_at(&mut lost, &mut Memory::default(), (0, 0), right);
+    let freed = freed_at(&mut lost, &mut NodeMemory::default(), (0, 0), right);
     assert_eq!(freed, Some(0));
     // The operator forgot to take the taint off.
     let back = NodeState {
@@ -129,7 +144,7 @@ fn a_node_that_is_marked_as_shut_down_has_its_slots_taken_at_once_unless_it_is_r
         ..off(at(0))
     };
     let back = with_b(Some(back)).with_configuration(never);
-    assert_eq!(looked(&back, &mut Memory::default(), 9_000).actions, []);
+    assert_eq!(looked(&back, &mut NodeMemory::default(), 9_000).actions, []);
 }
 
 #[test]
@@ -137,7 +152,7 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
     let mut world = with_cam()
         .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
         .with_instance(shared());
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let planned = looked(&world, &mut memory, 60);
     execute(&mut world, &mut memory, &planned, 60);
     assert_ne!(*world.instances[&key("cam-1")], shared());
@@ -155,7 +170,7 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
 #[test]
 fn an_agent_that_joins_again_before_its_marked_node_is_ready_keeps_its_slots() {
     let lost = with_b(Some(off(at(0))));
-    let (mut world, mut memory) = (lost.clone(), Memory::default());
+    let (mut world, mut memory) = (lost.clone(), NodeMemory::default());
     let planned = looked(&world, &mut memory, 0);
     execute(&mut world, &mut memory, &planned, 0);
     assert!(!holds(&world, "b"));
@@ -172,14 +187,14 @@ fn slots_of_a_deleted_node_are_free_when_its_pods_are_gone_or_after_the_time() {
         (Pods::Remain, Some(300)),
         (Pods::Unknown, Some(300)),
     ] {
-        let (mut world, mut memory) = (with_b(None), Memory::default());
+        let (mut world, mut memory) = (with_b(None), NodeMemory::default());
         assert_eq!(freed_at(&mut world, &mut memory, (0, 19), right), None);
         memory.looked(&"b".into(), found, now(19).instant);
         let freed = freed_at(&mut world, &mut memory, (20, 1_000), right);
         assert_eq!(freed, free, "{found:?}");
     }
     let mut never = with_b(None).with_configuration(releasing_after(0));
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     assert_eq!(freed_at(&mut never, &mut memory, (0, 9_000), right), None);
     // The kubelet registered again: what was found before says nothing.
     memory.looked(&"b".into(), Pods::Deleted, now(9_000).instant);
@@ -198,7 +213,7 @@ fn slots_of_a_deleted_node_are_free_when_its_pods_are_gone_or_after_the_time() {
 
 #[test]
 fn the_time_of_a_node_that_was_not_ready_counts_when_it_is_deleted() {
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let mut world = with_b(Some(not_ready(at(0))));
     assert_eq!(freed_at(&mut world, &mut memory, (0, 200), right), None);
     Arc::make_mut(&mut world.nodes).remove("b");
@@ -208,7 +223,7 @@ fn the_time_of_a_node_that_was_not_ready_counts_when_it_is_deleted() {
 
 #[test]
 fn the_pods_of_a_deleted_node_are_looked_for_less_and_less_often() {
-    let (world, mut memory) = (with_b(None), Memory::default());
+    let (world, mut memory) = (with_b(None), NodeMemory::default());
     let mut looks = vec![];
     for seconds in 0..=400 {
         memory.notice(&Reported::new(&world), now(seconds));
@@ -252,7 +267,7 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
         (1, 1, 3, true),
         (1, 2, 3, false),
     ] {
-        let (mut world, mut memory) = (cluster(ready, absent, off), Memory::default());
+        let (mut world, mut memory) = (cluster(ready, absent, off), NodeMemory::default());
         let freed = freed_at(&mut world, &mut memory, (0, 2_000), right);
         assert_eq!(freed.is_some(), is_freed, "{ready} {absent} {off}");
         if !is_freed {
@@ -263,8 +278,8 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
     }
     // These are the operator's word.
     let mut marked = cluster(1, 0, 4);
-    assert!(freed_at(&mut marked, &mut Memory::default(), (0, 0), right).is_some());
-    let (mut deleted, mut memory) = (cluster(1, 4, 0), Memory::default());
+    assert!(freed_at(&mut marked, &mut NodeMemory::default(), (0, 0), right).is_some());
+    let (mut deleted, mut memory) = (cluster(1, 4, 0), NodeMemory::default());
     Arc::make_mut(&mut deleted.nodes).remove("b");
     assert_eq!(freed_at(&mut deleted, &mut memory, (0, 9_000), right), None);
     memory.looked(&"b".into(), Pods::Deleted, now(9_000).instant);
@@ -276,7 +291,7 @@ fn time_takes_nothing_from_nodes_while_more_than_half_are_away() {
 fn no_instance_is_deleted_while_more_than_half_of_the_nodes_are_away() {
     let mut world = cluster(1, 2, 0);
     world = world.with_instance(abandoned(json!({})));
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     assert_eq!(looked(&world, &mut memory, 9_000).actions, []);
     Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(ready()));
     let actions = looked(&world, &mut memory, 9_001).actions;
@@ -288,7 +303,7 @@ fn no_instance_is_deleted_while_more_than_half_of_the_nodes_are_away() {
 
 #[test]
 fn the_time_begins_anew_when_an_outage_ends() {
-    let (mut over, mut memory) = (cluster(1, 2, 0), Memory::default());
+    let (mut over, mut memory) = (cluster(1, 2, 0), NodeMemory::default());
     assert_eq!(freed_at(&mut over, &mut memory, (0, 1_000), right), None);
     // `c` is back, and `b` will be in a moment.
     Arc::make_mut(&mut over.nodes).insert("c".into(), Arc::new(ready()));
@@ -301,7 +316,7 @@ fn the_time_begins_anew_when_an_outage_ends() {
 
 #[test]
 fn the_next_look_is_when_a_node_is_given_up_or_slots_are_free() {
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let mut world = with_b(Some(not_ready(at(0))));
     for (seconds, wake) in [(10, 50), (60, 0), (61, 239), (299, 1)] {
         let planned = looked(&world, &mut memory, seconds);
@@ -315,7 +330,7 @@ fn the_next_look_is_when_a_node_is_given_up_or_slots_are_free() {
 #[test]
 fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_operators_newer_word_counts()
  {
-    let (mut world, mut memory) = (with_b(None), Memory::default());
+    let (mut world, mut memory) = (with_b(None), NodeMemory::default());
     for seconds in (0..2_000).step_by(50) {
         assert_eq!(
             freed_at(&mut world, &mut memory, (seconds, seconds + 49), right),
@@ -347,7 +362,10 @@ fn a_node_that_has_said_nothing_yet_is_no_lost_one() {
     let world = with_cam()
         .with_nodes([("a", ready()), ("b", new)])
         .with_instance(shared());
-    assert_eq!(looked(&world, &mut Memory::default(), 9_000).actions, []);
+    assert_eq!(
+        looked(&world, &mut NodeMemory::default(), 9_000).actions,
+        []
+    );
 }
 
 #[test]

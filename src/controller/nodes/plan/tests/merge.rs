@@ -46,12 +46,12 @@ pub(super) fn world() -> World {
 
 pub(super) struct Cluster {
     pub(super) world: World,
-    pub(super) memory: Memory,
+    pub(super) memory: NodeMemory,
 }
 
 impl Cluster {
     pub(super) fn new(world: World) -> Self {
-        let memory = Memory::default();
+        let memory = NodeMemory::default();
         Self { world, memory }
     }
 
@@ -141,7 +141,7 @@ fn a_device_that_nobody_describes_waits() {
         .settle(0);
     assert!(cluster.world.instances.is_empty());
     let silent = world().with_node_devices(says("elsewhere"));
-    let made = looked(&silent, &mut Memory::default(), 0).actions;
+    let made = looked(&silent, &mut NodeMemory::default(), 0).actions;
     assert!(
         !made.iter().any(|a| matches!(a, Action::Create(_))),
         "{made:?}"
@@ -264,7 +264,7 @@ fn a_lost_node_is_asked_and_one_that_answers_stays_with_its_slots() {
     assert!(planned.actions.contains(&silence), "{planned:?}");
     let mut silent = Cluster {
         world: cluster.world.clone(),
-        memory: Memory::default(),
+        memory: NodeMemory::default(),
     };
     execute(&mut cluster.world, &mut cluster.memory, &planned, 75);
     assert_eq!(cluster.nodes(), ["a"]);

@@ -56,7 +56,7 @@ impl Cluster {
 
     /// A controller that has seen nothing before leads now.
     fn restart(&mut self) -> &mut Self {
-        self.memory = Memory::default();
+        self.memory = NodeMemory::default();
         self
     }
 }

@@ -13,7 +13,7 @@ fn a_deleted_node_is_remembered_while_the_parts_without_its_slots_are_looked_at(
         .with_nodes([("a", ready())])
         .with_configuration(configuration("cam", json!({})))
         .with_instance(instance("cam-1", held));
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     memory.notice(&Reported::new(&world), now(0));
     memory.notice(&Reported::new(&part(&world, "tv")), now(1));
     assert!(memory.absent.contains_key("b"));
@@ -34,11 +34,11 @@ fn the_grace_period_begins_when_a_device_was_seen_last_at_any_look() {
             .with_configuration(configuration("cam", json!({})))
             .with_instance(device)
     };
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     memory.notice(&Reported::new(&world(seen.clone())), now(1_000));
     memory.notice(&Reported::new(&part(&world(seen), "tv")), now(2_000));
     let world = world(gone);
-    let deleted = |memory: &mut Memory, seconds| {
+    let deleted = |memory: &mut NodeMemory, seconds| {
         let planned = looked(&part(&world, "cam"), memory, seconds);
         let mut actions = planned.actions.iter();
         actions.any(|action| matches!(action, Action::Delete { .. }))

@@ -18,7 +18,7 @@ fn world(configured: &str) -> World {
 
 #[test]
 fn an_instance_has_the_properties_of_its_configuration_which_no_report_has() {
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let planned = looked(&world("first"), &mut memory, 0);
     let [Action::Create(made)] = &*planned.actions else {
         panic!("{:?}", planned.actions);

@@ -36,7 +36,7 @@ fn made(plan: &Plan) -> Vec<&[NodeName]> {
 
 #[test]
 fn a_node_that_the_node_selector_leaves_out_gets_no_instance() {
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let alone = selecting_a().with_node_devices(says("b"));
     assert!(made(&looked(&alone, &mut memory, 0)).is_empty());
     let both = alone.with_node_devices(says("a"));
@@ -67,7 +67,7 @@ fn a_node_that_the_node_selector_leaves_out_joins_no_instance_and_leaves_those_t
             .with_node_devices(says("a"))
             .with_node_devices(says("b"))
             .with_instance(there);
-        let mut memory = Memory::default();
+        let mut memory = NodeMemory::default();
         let planned = looked(&world, &mut memory, 0);
         execute(&mut world, &mut memory, &planned, 0);
         assert_eq!(world.instances[&key].spec.nodes, left, "{shared} {nodes}");
@@ -89,7 +89,7 @@ fn a_node_that_the_node_selector_leaves_out_gets_no_label_by_a_device_that_it_ha
         let mut world = selecting_a()
             .with_node_devices(sees(node, &left))
             .with_instance(there);
-        let mut memory = Memory::default();
+        let mut memory = NodeMemory::default();
         let planned = looked(&world, &mut memory, 0);
         execute(&mut world, &mut memory, &planned, 0);
         let labels = world.instances[&key].metadata.labels.clone();
@@ -114,7 +114,7 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
     for name in camera_names() {
         world = world.with_instance(local(&name, "tty", "b"));
     }
-    let planned = looked(&world, &mut Memory::default(), 0);
+    let planned = looked(&world, &mut NodeMemory::default(), 0);
     assert!(made(&planned).is_empty());
     let problem = &planned.left_out[&key("cam")];
     assert_eq!(problem.reason, "InstanceNameTaken");
@@ -127,7 +127,7 @@ fn slots_of_another_node_in_a_report_are_not_taken_over() {
     let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-9999"): "a", "g-0": "a" });
     let device = json!({ "id": ID, "properties": {}, "usage": usage });
     let mut world = world().with_node_devices(sees("a", &device));
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     let planned = looked(&world, &mut memory, 0);
     execute(&mut world, &mut memory, &planned, 0);
     let instance = world.instances.values().next().unwrap();
@@ -145,7 +145,7 @@ fn keys_that_are_no_slots_are_removed_also_where_a_lost_node_holds_them() {
         json!({ "metadata": { "annotations": annotations }, "spec": spec }),
     );
     let mut world = world().with_instance(there);
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     for seconds in [0, 1000, 2000] {
         let there = world.instances.get_mut(&key("cam-1")).unwrap();
         let usage = &mut Arc::make_mut(there).spec.device_usage;

@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     api::{configuration::Problem, instance::Instance},
-    controller::brokers::report::Found,
+    controller::brokers::report::BrokerProblem,
 };
 
 fn with_broker() -> World {
@@ -17,7 +17,7 @@ fn with_broker() -> World {
 }
 
 fn report(running: usize, wanted: usize, reason: Option<Reason>) -> Reports {
-    let first = reason.map(|reason| Found {
+    let first = reason.map(|reason| BrokerProblem {
         of: "cam-1-pod".to_owned(),
         problem: Problem::new(reason, "why"),
     });
@@ -212,7 +212,7 @@ fn an_instance_says_that_the_spec_is_refused_unless_its_brokers_run() {
     let refused = |running| {
         let mut reports =
             report_of_instance(running, 1, (running == 0).then_some(Reason::BrokerRefused));
-        reports.get_mut(&key("cam")).unwrap().add(Found {
+        reports.get_mut(&key("cam")).unwrap().add(BrokerProblem {
             of: String::new(),
             problem: Problem::new(Reason::BrokerSpecInvalid, "spec.comand: unknown field"),
         });

@@ -45,7 +45,7 @@ proptest! {
         let (mut seconds, mut step, mut made) = (10_000, 0, 0);
         let mut world = with_b(Some(ready())).with_configuration(releasing_after(release));
         world = world.with_node_devices(report(made));
-        let mut memory = Memory::default();
+        let mut memory = NodeMemory::default();
         let mut out_since = None;
         for event in events {
             match event {
@@ -69,7 +69,7 @@ proptest! {
                     Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(state));
                 }
                 Event::Deleted(false) => {}
-                Event::NewController => memory = Memory::default(),
+                Event::NewController => memory = NodeMemory::default(),
             }
             if out_since.is_some_and(|since| seconds - since >= 50) {
                 made += 1;

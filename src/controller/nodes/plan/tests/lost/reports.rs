@@ -11,7 +11,7 @@ fn notes(b: Option<NodeState>, configuration: Configuration, pods: Pods) -> Vec<
     let world = with_b(b)
         .with_instance(held)
         .with_configuration(configuration);
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     memory.notice(&Reported::new(&world), now(0));
     memory.looked(&"b".into(), pods, now(0).instant);
     let planned = looked(&world, &mut memory, 110);
@@ -66,7 +66,7 @@ fn a_report_has_room_for_what_to_do_whatever_the_names() {
     held.spec.device_usage = BTreeMap::from([("cam-1-0".to_owned(), long.clone())]);
     let mut world = with_b(None).with_instance(held);
     Arc::make_mut(&mut world.nodes).insert(long.as_str().into(), Arc::new(not_ready(at(0))));
-    let mut memory = Memory::default();
+    let mut memory = NodeMemory::default();
     memory.notice(&Reported::new(&world), now(70));
     let why = memory.absent[long.as_str()].why;
     for outlook in [
@@ -84,15 +84,18 @@ fn a_device_with_a_free_slot_and_a_node_that_may_be_back_soon_are_no_trouble() {
     let mut free = shared();
     free.spec.capacity = 6;
     let world = with_b(Some(not_ready(at(0)))).with_instance(free);
-    assert_eq!(looked(&world, &mut Memory::default(), 110).notices, []);
+    assert_eq!(looked(&world, &mut NodeMemory::default(), 110).notices, []);
     let world = with_b(Some(not_ready(at(0))));
-    assert_eq!(looked(&world, &mut Memory::default(), 59).notices, []);
-    assert_eq!(looked(&world, &mut Memory::default(), 60).notices.len(), 1);
+    assert_eq!(looked(&world, &mut NodeMemory::default(), 59).notices, []);
+    assert_eq!(
+        looked(&world, &mut NodeMemory::default(), 60).notices.len(),
+        1
+    );
 }
 
 #[test]
 fn a_trouble_is_reported_once() {
-    let (world, mut memory) = (with_b(Some(not_ready(at(0)))), Memory::default());
+    let (world, mut memory) = (with_b(Some(not_ready(at(0)))), NodeMemory::default());
     let mut tell = |world: &World, seconds| {
         let planned = looked(world, &mut memory, seconds);
         for notice in &planned.notices {
@@ -107,7 +110,7 @@ fn a_trouble_is_reported_once() {
 
 #[test]
 fn an_outage_is_reported_on_the_configuration_once_it_lasts() {
-    let (world, mut memory) = (cluster(1, 2, 0), Memory::default());
+    let (world, mut memory) = (cluster(1, 2, 0), NodeMemory::default());
     assert_eq!(looked(&world, &mut memory, 10).outage_on, BTreeSet::new());
     let on = looked(&world, &mut memory, 70).outage_on;
     assert_eq!(on, BTreeSet::from([key("cam")]));
