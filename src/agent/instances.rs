@@ -66,7 +66,7 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         news.mark_unchanged();
-        let planned = state.plan(Seen {
+        let planned = state.plan(InputsNow {
             configurations: configurations.borrow_and_update().clone(),
             validated: validated.borrow_and_update().clone(),
             discoveries: discoveries.borrow_and_update().clone(),
@@ -109,7 +109,7 @@ async fn report(store: &dyn Store, reports: Reports, backoff: &mut Backoff) -> O
 }
 
 /// The inputs as they are at one time.
-struct Seen {
+struct InputsNow {
     configurations: Arc<Configurations>,
     validated: Arc<ValidatedConfigurations>,
     discoveries: Arc<Discoveries>,
@@ -129,7 +129,7 @@ struct PlanState {
 impl PlanState {
     /// Plans on a thread of its own: a plan looks at every device that a discovery sees, and containers wait for this
     /// thread.
-    async fn plan(&mut self, seen: Seen) -> anyhow::Result<Plan> {
+    async fn plan(&mut self, seen: InputsNow) -> anyhow::Result<Plan> {
         let (settings, uptime) = (self.settings.clone(), self.clock.uptime());
         let (absences, arrivals) = (mem::take(&mut self.absences), mem::take(&mut self.arrivals));
         let planned = aside(move || {

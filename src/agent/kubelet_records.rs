@@ -24,7 +24,7 @@ use crate::{
 use futures::future::BoxFuture;
 use petiole_kubelet_api::checkpoint::{self, FILE};
 use plan::At;
-pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, Look, Unreadable};
+pub(crate) use plan::{Checkpoint, Confirmed, KubeletRecords, RecordsLook, Unreadable};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -126,7 +126,7 @@ impl RecordsReader {
         &self,
         held: &[Held],
         confirmed: &mut Option<Confirmed>,
-    ) -> anyhow::Result<Look> {
+    ) -> anyhow::Result<RecordsLook> {
         let begun = self.clock.uptime();
         let records = self.read().await?;
         let is_trusted = match &self.settings.own_pod {
@@ -139,7 +139,7 @@ impl RecordsReader {
         } else {
             records
         };
-        Ok(Look {
+        Ok(RecordsLook {
             is_trusted,
             has_started: self.has_started(),
             records,

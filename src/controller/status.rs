@@ -27,7 +27,7 @@ use crate::{
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use kube::{Api, api::PatchParams};
-use plan::{Action, Object, Seen, plan};
+use plan::{Action, Object, StatusInputs, plan};
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::warn;
 
@@ -42,7 +42,7 @@ impl Statuses {
     /// Returns the writes of a part.
     pub(crate) fn plan(
         &mut self,
-        seen: Seen<'_>,
+        seen: StatusInputs<'_>,
         now: Timestamp,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {

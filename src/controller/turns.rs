@@ -17,7 +17,7 @@ use super::{
     queue::{Queue, Waits},
     reported::Reported,
     services::Services,
-    status::{Statuses, plan::Seen},
+    status::{Statuses, plan::StatusInputs},
     throttle::Throttle,
     turn::{Answer, Request, Stage, Turn, requests},
     world::World,
@@ -323,7 +323,7 @@ impl Turns {
         problems.extend(self.devices.problems(world));
         problems.extend(self.services.problems(part, world));
         problems.extend(self.not_offered.clone());
-        let seen = Seen {
+        let seen = StatusInputs {
             world,
             brokers: &self.brokers.reports,
             problems: &problems,

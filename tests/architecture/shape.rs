@@ -3,6 +3,7 @@ use crate::{
     beyond,
     source::{Source, all_sources, production_sources},
 };
+use std::collections::BTreeMap;
 
 /// The most lines of code in a file of the product: without comments, empty lines and tests.
 const CODE_LINES_MAX: usize = 350;
@@ -11,6 +12,10 @@ const FILE_LINES_MAX: usize = 600;
 /// The longest body of a function in lines, without empty lines and comments.
 const FUNCTION_LINES_MAX: usize = 60;
 const PARAMETERS_MAX: usize = 5;
+/// Nouns that fit everything that a program keeps or looks at. A reader of a second one would have to ask which is meant.
+const FITS_EVERYTHING: &[&str] = &[
+    "Data", "Found", "Info", "Known", "Look", "Memory", "Place", "Seen",
+];
 
 /// Functions with more parameters: those of a trait of rustls.
 const MANY_PARAMETERS: &[&str] = &["src/discovery/handlers/probe/tls.rs: verify_server_cert"];
@@ -180,6 +185,33 @@ fn files_and_functions_are_short_and_have_few_parameters_and_no_tuples() {
     messages.extend(beyond("a tuple as parameter", &tuples, &[]));
     messages.extend(beyond("a module is `x.rs`, not `x/mod.rs`", &folders, &[]));
     assert!(messages.is_empty(), "{}", messages.join("\n"));
+}
+
+/// Returns the names of the types that a file defines.
+fn types(source: &Source) -> impl Iterator<Item = &str> {
+    let words = source
+        .code
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let defined = words.windows(2).filter_map(|pair| match pair {
+        ["struct" | "enum" | "trait" | "type", name] => Some(*name),
+        _ => None,
+    });
+    defined.collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn a_noun_that_fits_everything_names_one_type_at_most() {
+    let mut named: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let sources = production_sources();
+    for source in sources.iter().filter(|source| source.is_ours()) {
+        for name in types(source).filter(|name| FITS_EVERYTHING.contains(name)) {
+            named.entry(name).or_default().push(source.whole_path());
+        }
+    }
+    assert!(!named.is_empty());
+    named.retain(|_, files| files.len() > 1);
+    assert!(named.is_empty(), "say of what each of them is: {named:#?}");
 }
 
 #[test]

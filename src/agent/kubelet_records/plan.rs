@@ -60,7 +60,7 @@ pub(crate) struct KubeletRecords {
 
 /// Both records, and whether they can be trusted.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct RecordsLook {
     pub(crate) records: KubeletRecords,
     /// True if the list has the Pods that run.
     pub(crate) is_trusted: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Look {
     pub(crate) has_started: bool,
 }
 
-impl Look {
+impl RecordsLook {
     /// Returns the records, if a slot that they miss may be released.
     pub(crate) fn trusted(self) -> Option<KubeletRecords> {
         self.is_trusted.then_some(self.records)

@@ -11,10 +11,10 @@ use tracing::warn;
 const STAND_BYS_MAX: usize = 8;
 
 #[derive(Clone, Default)]
-pub(in crate::agent) struct StandBys(Arc<Mutex<Seen>>);
+pub(in crate::agent) struct StandBys(Arc<Mutex<StandBysNow>>);
 
 #[derive(Default)]
-struct Seen {
+struct StandBysNow {
     listener: Option<(UnixListener, PathBuf)>,
     connected: Vec<StandBy>,
 }
@@ -72,9 +72,9 @@ impl StandBys {
     }
 
     /// Looks at the connections, and accepts new ones.
-    fn looked(&self) -> MutexGuard<'_, Seen> {
+    fn looked(&self) -> MutexGuard<'_, StandBysNow> {
         let mut seen = self.locked();
-        let Seen {
+        let StandBysNow {
             listener,
             connected,
         } = &mut *seen;
@@ -96,7 +96,7 @@ impl StandBys {
         seen
     }
 
-    fn locked(&self) -> MutexGuard<'_, Seen> {
+    fn locked(&self) -> MutexGuard<'_, StandBysNow> {
         // A panic leaves connections that are looked at again.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

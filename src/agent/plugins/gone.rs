@@ -1,7 +1,7 @@
 //! Finds out which slots of this node no container has any more.
 use super::allocate::Allocator;
 use crate::{
-    agent::{kubelet_records::Look, slots::plan::is_listed},
+    agent::{kubelet_records::RecordsLook, slots::plan::is_listed},
     model::{slot::SlotId, slot_table::Held},
 };
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ impl Allocator {
         let begun = self.inputs.clock.uptime();
         let held = self.inputs.table.borrow().held();
         let records = self.inputs.records.look(&held, &mut None).await;
-        let Some(records) = records.ok().and_then(Look::trusted) else {
+        let Some(records) = records.ok().and_then(RecordsLook::trusted) else {
             return BTreeSet::new();
         };
         let Some(listed) = records.held() else {

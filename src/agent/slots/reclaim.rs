@@ -192,7 +192,7 @@ impl LastLook {
     fn decide(
         &mut self,
         inputs: &Inputs,
-        look: records::Look,
+        look: records::RecordsLook,
         published: &watch::Sender<Uses>,
         begun: Duration,
     ) -> Vec<Request> {

@@ -41,7 +41,7 @@ pub(crate) struct AbsentNode {
     /// The uid of its NodeDevices when the node became lost. Another uid since then means that its agent lives.
     uid_when_lost: Option<String>,
     /// The last look for its Pods, where it is deleted.
-    pub(crate) look: Option<Look>,
+    pub(crate) look: Option<PodsLook>,
     /// The reported warnings about its slots.
     pub(crate) reported: BTreeSet<(InstanceKey, Wait)>,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Why {
 }
 
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct PodsLook {
     pub(crate) at: Instant,
     pub(crate) pods: Pods,
 }

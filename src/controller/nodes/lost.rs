@@ -14,7 +14,7 @@
 //! node is first seen as lost, and only by a process that did not see the node before. From then on a clock counts that
 //! does not step.
 use super::absent_node::{
-    AbsentNode, LOST_AFTER, Look, Now, Pods, REJOIN_TIME, Wait, Why, object_of,
+    AbsentNode, LOST_AFTER, Now, Pods, PodsLook, REJOIN_TIME, Wait, Why, object_of,
 };
 use crate::{
     api::instance::{Instance, InstanceStatus, is_seen},
@@ -201,7 +201,7 @@ impl NodeMemory {
             return false;
         };
         let before = absent.pods();
-        absent.look = Some(Look { at: now, pods });
+        absent.look = Some(PodsLook { at: now, pods });
         before != pods
     }
 

@@ -60,14 +60,14 @@ pub(crate) struct Action {
 
 /// The inputs of a plan.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct StatusInputs<'a> {
     pub(crate) world: &'a World,
     pub(crate) brokers: &'a Reports,
     /// The problems with Services and with the names of Instances.
     pub(crate) problems: &'a Problems,
 }
 
-pub(crate) fn plan(seen: Seen<'_>, now: Timestamp) -> Plan {
+pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
     let world = seen.world;
     let mut plan = Plan::default();
     let view = View {
@@ -142,7 +142,7 @@ fn views(world: &World) -> Views<'_> {
 
 struct View<'a> {
     world: &'a World,
-    seen: Seen<'a>,
+    seen: StatusInputs<'a>,
     now: Timestamp,
     /// The Instances of each Configuration, by its namespace and name.
     counts: BTreeMap<(&'a str, &'a str), i64>,

@@ -142,13 +142,13 @@ impl Discovery for ProbeDiscovery {
 }
 
 /// Keeps what is known of the hosts, and tells it.
-struct Seen {
+struct SeenHosts {
     catalog: Catalog,
     is_complete: bool,
     found: watch::Sender<DeviceSet>,
 }
 
-impl Seen {
+impl SeenHosts {
     fn publish(&self) {
         publish(self.catalog.devices(self.is_complete), &self.found);
     }
@@ -164,7 +164,7 @@ impl ProbeDiscovery {
         };
         let (targets, unnamed): (Vec<_>, Vec<_>) = details.targets().partition(may_ask);
         let part = Part::new(&self.bytes, &task.configuration);
-        let mut seen = Seen {
+        let mut seen = SeenHosts {
             catalog: Catalog::new(details.clone(), part, &unnamed),
             is_complete: false,
             found: task.found,
@@ -191,7 +191,7 @@ impl ProbeDiscovery {
         self: &Arc<Self>,
         mut targets: Vec<Target>,
         own_rate: &Arc<Rate>,
-        seen: &mut Seen,
+        seen: &mut SeenHosts,
     ) -> Vec<Target> {
         // The nodes do not meet at one host.
         fastrand::shuffle(&mut targets);

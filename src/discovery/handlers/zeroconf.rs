@@ -26,7 +26,7 @@ use crate::{
 };
 use budget::ServiceBudget;
 use details::Details;
-use events::Known;
+use events::KnownServices;
 use futures::future::BoxFuture;
 use petiole_mdns::{Counts, Found, Mdns, Subscription};
 use plan::Tracker;
@@ -119,7 +119,7 @@ impl ZeroconfDiscovery {
     ) -> Result<(), DiscoveryError> {
         let start = Instant::now();
         let browsed = self.details.kind.browse_name();
-        let mut known = Known::new(self.details.changes_at_once());
+        let mut known = KnownServices::new(self.details.changes_at_once());
         let budget = ServiceBudget::within(&self.bytes, &task.configuration);
         let mut tracker = Tracker::new(self.details, budget);
         let mut is_news = false;

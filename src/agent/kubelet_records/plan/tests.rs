@@ -185,8 +185,8 @@ fn what_is_in_doubt_for_the_first_time_is_not_confirmed() {
 }
 
 /// Returns a look with this checkpoint, of a kubelet that lists no Pod.
-fn looked(checkpoint: Checkpoint, is_trusted: bool, has_started: bool) -> Look {
-    Look {
+fn looked(checkpoint: Checkpoint, is_trusted: bool, has_started: bool) -> RecordsLook {
+    RecordsLook {
         records: KubeletRecords {
             list: PodList::default(),
             checkpoint,

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 fn look(world: &World, now: Timestamp) -> Plan {
     let (brokers, problems) = (Reports::new(), Problems::new());
-    let seen = Seen {
+    let seen = StatusInputs {
         world,
         brokers: &brokers,
         problems: &problems,

@@ -41,7 +41,7 @@ pub(super) struct ServiceBudget {
 }
 
 /// The earlier states of a service.
-pub(super) struct Known<'a> {
+pub(super) struct EarlierStates<'a> {
     /// The host to which its bytes are counted.
     pub(super) source: IpAddr,
     /// The device of its last announcement; `None` if it is about to be removed.
@@ -70,7 +70,7 @@ impl ServiceBudget {
     /// Replaces the device of an admitted service. A device that has grown too large keeps its earlier TXT record.
     pub(super) fn replace(
         &mut self,
-        known: &Known<'_>,
+        known: &EarlierStates<'_>,
         device: Option<Device>,
     ) -> Option<Arc<Device>> {
         self.release(known.source, known.device);

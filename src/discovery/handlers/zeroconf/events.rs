@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The services that the tracker knows.
-pub(super) struct Known {
+pub(super) struct KnownServices {
     services: BTreeMap<Name, Arc<petiole_mdns::Service>>,
     /// The service that has each full name. Names whose labels have other borders may have the same text: the first one
     /// known is the device, and the others wait until it is gone.
@@ -20,7 +20,7 @@ pub(super) struct Known {
     is_behind: bool,
 }
 
-impl Known {
+impl KnownServices {
     pub(super) fn new(at_once: usize) -> Self {
         Self {
             services: BTreeMap::new(),
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn only_what_has_changed_is_reported() {
-        let mut known = Known::new(usize::MAX);
+        let mut known = KnownServices::new(usize::MAX);
         let (a, b, moved) = (service("a", 1), service("b", 1), service("b", 2));
         let first = known.events(&found(&[a.clone(), b]));
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn changes_are_taken_over_in_portions_and_services_that_change_all_the_time_keep_none_waiting()
     {
-        let mut known = Known::new(2);
+        let mut known = KnownServices::new(2);
         let names = ["a", "b", "c", "d", "e"];
         let mut order = String::new();
         for turn in 1..=5 {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_service_that_returns_in_another_case_is_another_device_and_the_first_goes() {
-        let mut known = Known::new(usize::MAX);
+        let mut known = KnownServices::new(usize::MAX);
         known.events(&found(&[service("Porch", 1)]));
         let events = known.events(&found(&[service("porch", 1)]));
         assert_eq!(
@@ -243,7 +243,7 @@ mod tests {
         Arc::make_mut(&mut forged).name = name.clone();
         let forged = (name, forged);
         let text = "cam v1.2._t._tcp.local.";
-        let mut known = Known::new(usize::MAX);
+        let mut known = KnownServices::new(usize::MAX);
         let mut told = |services: &[_]| story(known.events(&found(services)));
         assert_eq!(
             told(std::slice::from_ref(&camera)),
@@ -266,7 +266,7 @@ mod tests {
         let (_, mut service) = service("x", 1);
         Arc::make_mut(&mut service).name = name.clone();
         assert_eq!(
-            story(Known::new(usize::MAX).events(&found(&[(name, service)]))),
+            story(KnownServices::new(usize::MAX).events(&found(&[(name, service)]))),
             [""; 0]
         );
     }

@@ -4,7 +4,7 @@ use super::{
     budget::{self, ServiceBudget},
     details::Details,
     environment::Txt,
-    events::Known,
+    events::KnownServices,
     plan::Tracker,
     service::{self, device_from_service},
 };
@@ -80,7 +80,7 @@ impl Filter {
         let budget = ServiceBudget::within(&budget::all_bytes(), &of);
         let mut discovery = Discovery {
             querier: Querier::new(0),
-            known: Known::new(self.0.changes_at_once()),
+            known: KnownServices::new(self.0.changes_at_once()),
             tracker: Tracker::new(self.0.clone(), budget),
             found: Found::default(),
         };
@@ -95,7 +95,7 @@ impl Filter {
 /// A running discovery on an interface `eth0` at 10.0.0.1/24, without its sockets.
 pub struct Discovery {
     querier: Querier,
-    known: Known,
+    known: KnownServices,
     tracker: Tracker,
     found: Found,
 }

@@ -5,7 +5,7 @@
 //! The querier decides whether a service is still present.
 use super::{
     address::{Address, Reach},
-    budget::{Known, SERVICES_MAX, ServiceBudget},
+    budget::{EarlierStates, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
     service::{Service, device_from_service},
@@ -103,7 +103,7 @@ impl Tracker {
         let tracked = self.services.get_mut(&service.fullname);
         let home = tracked.as_ref().and_then(|t| t.home(now));
         let before = tracked.as_ref().and_then(|t| t.device.clone());
-        let known = Known {
+        let known = EarlierStates {
             source: tracked.as_ref().map_or(service.source, |t| t.source),
             device: before.as_deref(),
             published: published.map(Arc::as_ref),

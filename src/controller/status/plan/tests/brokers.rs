@@ -36,7 +36,7 @@ fn after(
     world: &mut World,
     (brokers, services): (&Reports, &Problems),
 ) -> (Option<String>, Vec<String>, Vec<String>) {
-    let seen = Seen {
+    let seen = StatusInputs {
         world: &world.clone(),
         brokers,
         problems: services,
@@ -105,7 +105,7 @@ fn a_configuration_that_asks_for_no_broker_any_more_loses_condition_and_count() 
     configuration.spec.broker_spec = None;
     let (brokers, conditions, _) = after(&mut world, (&Reports::new(), &none));
     assert_eq!((brokers, conditions.len()), (None, 1));
-    let seen = Seen {
+    let seen = StatusInputs {
         world: &world,
         brokers: &Reports::new(),
         problems: &none,
@@ -128,7 +128,7 @@ fn report_of_instance(running: usize, wanted: usize, reason: Option<Reason>) -> 
 
 /// Writes the status, and returns the conditions of the Instance in words, and how many writes of it there were.
 fn instance_after(world: &mut World, brokers: &Reports) -> (Vec<String>, usize) {
-    let seen = Seen {
+    let seen = StatusInputs {
         world: &world.clone(),
         brokers,
         problems: &Problems::new(),
