@@ -1,6 +1,6 @@
 //! The values that the tasks of an agent exchange, or hand to their plans.
 use crate::{
-    api::configuration::{Configuration, Problem},
+    api::configuration::{Allocation, Configuration, Problem},
     discovery::plan::SessionSpec,
     model::{
         device::{Device, Scope},
@@ -85,6 +85,14 @@ impl ValidatedConfigurations {
             Resource::Configuration(name) => self.by_claims.iter().any(|key| key.name == *name),
             Resource::Instance(_) => false,
         }
+    }
+
+    /// Notes the accepted Configurations whose devices the scheduler gives out.
+    pub(crate) fn divide_by_allocation(&mut self) {
+        let is_by_claims =
+            |of: &AcceptedConfiguration| of.configuration.spec.allocation == Allocation::Dra;
+        let accepted = self.accepted.iter().filter(|(_, of)| is_by_claims(of));
+        self.by_claims = accepted.map(|(key, _)| key.clone()).collect();
     }
 
     /// Returns the Configurations that are accepted and were not, or the other way round, and those whose devices others give out now.

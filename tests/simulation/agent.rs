@@ -16,7 +16,7 @@ use crate::{
         simulated::{List, Simulated},
         values::{Slot, ValidatedConfigurations},
     },
-    api::{configuration::Allocation, names},
+    api::names,
     discovery::session::{Discoveries, DiscoveryState},
     model::{
         container_edits::SLOT_VARIABLE, device::DeviceSet, resource_name::ResourceName,
@@ -108,13 +108,11 @@ impl Agent {
             };
             let mut validated = ValidatedConfigurations::clone(&self.world.validated);
             for (key, configuration) in known {
-                if configuration.spec.allocation == Allocation::Dra {
-                    validated.by_claims.insert(key.clone());
-                }
                 if let Some(accepted) = validated.accepted.get_mut(&key) {
                     accepted.configuration = configuration;
                 }
             }
+            validated.divide_by_allocation();
             self.inner.validated().send_if_modified(|before| {
                 let is_other = **before != validated;
                 *before = Arc::new(validated);

@@ -4,10 +4,10 @@ use super::{
     world::{Labels, World},
 };
 use crate::{
-    agent::values::{Accepted, AcceptedConfiguration, Refused, Selection, ValidatedConfigurations},
+    agent::values::{AcceptedConfiguration, Refused, Selection, ValidatedConfigurations},
     api::{
         broker,
-        configuration::{Allocation, Configuration, Problem},
+        configuration::{Configuration, Problem},
         reason::Reason,
         same_name::{Winner, first_of_each_name, name_taken},
     },
@@ -72,15 +72,8 @@ pub(super) fn validate(world: &World<'_>) -> ValidatedConfigurations {
     resource::report_foreign(world, &mut validated.accepted, &mut validated.problems);
     resource::refuse_second(world, &mut validated.accepted, &mut validated.problems);
     validated.names = resource::names(world, &validated.accepted);
-    validated.by_claims = by_claims(&validated.accepted);
+    validated.divide_by_allocation();
     validated
-}
-
-fn by_claims(accepted: &Accepted) -> BTreeSet<ConfigurationKey> {
-    let is_by_claims =
-        |of: &AcceptedConfiguration| of.configuration.spec.allocation == Allocation::Dra;
-    let accepted = accepted.iter().filter(|(_, of)| is_by_claims(of));
-    accepted.map(|(key, _)| key.clone()).collect()
 }
 
 /// Returns a problem if no static Pod can be made for the devices of a Configuration. The devices themselves are offered.
