@@ -30,6 +30,8 @@ mod shell;
 mod source;
 
 use crate::telemetry;
+#[cfg(feature = "people")]
+use clap::CommandFactory as _;
 use clap::{Parser, Subcommand};
 use petiole_cli::log::LogFlags;
 #[cfg(feature = "people")]
@@ -87,7 +89,7 @@ impl Cli {
     /// Parses the arguments of this process. Returns `None` if kubectl asked for completions, which are printed then.
     #[cfg(feature = "people")]
     pub fn from_process() -> anyhow::Result<Option<Self>> {
-        use clap::{CommandFactory as _, FromArgMatches as _};
+        use clap::FromArgMatches as _;
         let mut arguments = std::env::args_os();
         match plugin::name(arguments.next().as_deref()) {
             plugin::Name::Petiole => Ok(Some(Self::parse())),
@@ -154,9 +156,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "people")]
         Command::Convert(flags) => convert::run(&flags),
         #[cfg(feature = "people")]
-        Command::Completions(flags) => shell::completions(&flags),
+        Command::Completions(flags) => shell::completions(&flags, Cli::command()),
         #[cfg(feature = "people")]
-        Command::Man(flags) => shell::man(&flags),
+        Command::Man(flags) => shell::man(&flags, Cli::command()),
         #[cfg(feature = "people")]
         Command::People(command) => people::run(command).await,
         Command::Cluster(command) => petiole_cli::run(command).await,

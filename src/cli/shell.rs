@@ -1,7 +1,6 @@
 //! Runs `petiole completions` and `petiole man`, which describe the command line to a shell and to man(1).
-use super::Cli;
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use std::{
     fs,
@@ -14,9 +13,10 @@ pub struct CompletionsFlags {
     shell: Shell,
 }
 
-pub(super) fn completions(flags: &CompletionsFlags) -> anyhow::Result<()> {
+/// Prints the completions of `command`.
+pub(super) fn completions(flags: &CompletionsFlags, mut command: Command) -> anyhow::Result<()> {
     let mut script = vec![];
-    clap_complete::generate(flags.shell, &mut Cli::command(), "petiole", &mut script);
+    clap_complete::generate(flags.shell, &mut command, "petiole", &mut script);
     Ok(stdout().write_all(&script)?)
 }
 
@@ -27,16 +27,17 @@ pub struct ManFlags {
     dir: Option<PathBuf>,
 }
 
-pub(super) fn man(flags: &ManFlags) -> anyhow::Result<()> {
+/// Prints the page of `command`, or writes those of its subcommands.
+pub(super) fn man(flags: &ManFlags, command: Command) -> anyhow::Result<()> {
     match &flags.dir {
         Some(dir) => {
             let at = || dir.display().to_string();
             fs::create_dir_all(dir).with_context(at)?;
-            clap_mangen::generate_to(Cli::command(), dir).with_context(at)
+            clap_mangen::generate_to(command, dir).with_context(at)
         }
         None => {
             let mut page = vec![];
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            clap_mangen::Man::new(command).render(&mut page)?;
             Ok(stdout().write_all(&page)?)
         }
     }
@@ -44,7 +45,8 @@ pub(super) fn man(flags: &ManFlags) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Cli, *};
+    use clap::CommandFactory as _;
     use std::collections::BTreeSet;
 
     #[test]
@@ -53,7 +55,7 @@ mod tests {
         let flags = ManFlags {
             dir: Some(dir.path().join("man1")),
         };
-        man(&flags).unwrap();
+        man(&flags, Cli::command()).unwrap();
         let pages = fs::read_dir(dir.path().join("man1")).unwrap();
         let pages: BTreeSet<_> = pages
             .map(|page| page.unwrap().file_name().into_string().unwrap())

@@ -6,12 +6,7 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Modules whose children still import items from them. Such items belong into a file below both.
-const IMPORTED_BY_CHILDREN: &[&str] = &[
-    "cli",
-    "model/slot_table",
-    "store/folder",
-    "store/kubernetes",
-];
+const IMPORTED_BY_CHILDREN: &[&str] = &["model/slot_table", "store/folder", "store/kubernetes"];
 
 /// A module imports from another one; both are paths such as `agent/slots`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
