@@ -1,0 +1,55 @@
+//! The program `kubectl-petiole` as kubectl runs it.
+use std::process::Command;
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_kubectl-petiole"))
+}
+
+fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn it_has_what_petiole_has_for_a_cluster() {
+    let help = stdout(program().arg("--help"));
+    assert!(help.contains("Usage: kubectl petiole "), "{help}");
+    for subcommand in [
+        "devices",
+        "top",
+        "web",
+        "why",
+        "doctor",
+        "check",
+        "tidy",
+        "uninstall",
+    ] {
+        let line = format!("\n  {subcommand} ");
+        assert!(help.contains(&line), "no {subcommand} in\n{help}");
+    }
+    let top = stdout(program().args(["top", "--help"]));
+    assert!(top.contains("--kubeconfig") && !top.contains("--standalone"));
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_an_error_with_its_reason() {
+    let file = "no-such-kubeconfig";
+    let output = program()
+        .args(["devices", "--kubeconfig", file])
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(message.starts_with("kubectl-petiole: "), "{message}");
+    assert!(message.contains(file), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn kubectl_completes_subcommands_by_a_link() {
+    use std::os::unix::process::CommandExt as _;
+    let mut link = program();
+    link.arg0("kubectl_complete-petiole").arg("wh");
+    assert_eq!(stdout(&mut link), "why\n:4\n");
+}
