@@ -90,8 +90,7 @@ impl Cli {
     #[cfg(feature = "people")]
     pub fn from_process() -> anyhow::Result<Option<Self>> {
         use clap::FromArgMatches as _;
-        let mut arguments = std::env::args_os();
-        match plugin::name(arguments.next().as_deref()) {
+        match plugin::called_as() {
             plugin::Name::Petiole => Ok(Some(Self::parse())),
             plugin::Name::Plugin => {
                 let command = Self::command().bin_name("kubectl petiole");
@@ -99,9 +98,7 @@ impl Cli {
                 Ok(Some(parsed.unwrap_or_else(|e| e.exit())))
             }
             plugin::Name::Completion => {
-                let words = arguments.filter_map(|argument| argument.into_string().ok());
-                let words: Vec<String> = words.collect();
-                petiole_cli::table::print(&plugin::completions(&Self::command(), &words))?;
+                plugin::complete(&Self::command())?;
                 Ok(None)
             }
         }

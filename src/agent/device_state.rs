@@ -131,3 +131,27 @@ pub(super) fn told(instance: &Instance) -> BTreeMap<u32, String> {
     });
     told.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_device_of_one_node_is_its_own_until_its_instance_says_that_it_is_gone() {
+        let is_own = |shared: bool, nodes: &[&str], status: serde_json::Value| {
+            let spec = json!({"configurationName": "cam", "capacity": 1, "shared": shared, "nodes": nodes});
+            let instance = json!({"apiVersion": "akri.sh/v0", "kind": "Instance", "metadata": {"name": "cam-1"}, "spec": spec, "status": status});
+            let instance: Instance = serde_json::from_value(instance).unwrap();
+            observed_slots(&InstanceKey::new("default", "cam-1"), &instance, "a").is_own
+        };
+        let says = |node: &str, health: &str| json!({"nodes": [{"name": node, "health": health}]});
+        assert!(is_own(false, &["a"], json!(null)));
+        assert!(is_own(false, &["a"], says("a", "Healthy")));
+        assert!(is_own(false, &["a"], says("b", "Unhealthy")));
+        // Its deletion may be on its way.
+        assert!(!is_own(false, &["a"], says("a", "Unhealthy")));
+        assert!(!is_own(false, &["a", "b"], json!(null)));
+        assert!(!is_own(true, &["a"], json!(null)));
+    }
+}

@@ -1,11 +1,11 @@
 //! The plugin for kubectl alone. It has what `petiole` has for a whole cluster, and runs on every system that kubectl runs on.
 use clap::{CommandFactory as _, Parser, Subcommand};
-use petiole_cli::{log::LogFlags, table};
+use petiole_cli::log::LogFlags;
 use petiole_people::cli::{
     self, ClusterFlags,
     plugin::{self, Name},
 };
-use std::{ffi::OsString, process::ExitCode};
+use std::process::ExitCode;
 
 /// Shows the leaf devices of a Kubernetes cluster, explains what is missing, and cleans up.
 #[derive(Debug, Parser)]
@@ -42,12 +42,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> anyhow::Result<()> {
-    let mut arguments = std::env::args_os();
-    let program = arguments.next();
-    if plugin::name(program.as_deref()) == Name::Completion {
-        let words = arguments.filter_map(|argument: OsString| argument.into_string().ok());
-        let words: Vec<String> = words.collect();
-        return table::print(&plugin::completions(&Cli::command(), &words));
+    if plugin::called_as() == Name::Completion {
+        return plugin::complete(&Cli::command());
     }
     let cli = Cli::parse();
     let usual = match &cli.command {

@@ -1,6 +1,7 @@
 //! Makes this program a plugin of kubectl. kubectl runs `kubectl-petiole` for `kubectl petiole`, and asks
 //! `kubectl_complete-petiole` for completions; both are links to this program.
 use clap::Command;
+use petiole_cli::table::print;
 use std::{ffi::OsStr, path::Path};
 
 /// The name by which this program was called.
@@ -11,8 +12,19 @@ pub enum Name {
     Completion,
 }
 
-/// Returns the name in the first argument of the process.
-pub fn name(program: Option<&OsStr>) -> Name {
+/// Returns the name by which this process was called.
+pub fn called_as() -> Name {
+    name(std::env::args_os().next().as_deref())
+}
+
+/// Answers kubectl: prints how the arguments of this process are completed.
+pub fn complete(command: &Command) -> anyhow::Result<()> {
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words.filter_map(|word| word.into_string().ok()).collect();
+    print(&completions(command, &words))
+}
+
+fn name(program: Option<&OsStr>) -> Name {
     let file = program.and_then(|program| Path::new(program).file_name());
     match file.and_then(OsStr::to_str) {
         Some("kubectl-petiole" | "kubectl-petiole.exe") => Name::Plugin,
@@ -23,7 +35,7 @@ pub fn name(program: Option<&OsStr>) -> Name {
 
 /// Returns what kubectl shows: words that begin with the last argument, one a line, and then its directive to complete no
 /// file names.
-pub fn completions(command: &Command, arguments: &[String]) -> String {
+fn completions(command: &Command, arguments: &[String]) -> String {
     let (word, before) = match arguments.split_last() {
         Some((word, before)) => (word.as_str(), before),
         None => ("", arguments),
