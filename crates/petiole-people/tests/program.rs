@@ -6,9 +6,9 @@ fn program() -> Command {
 }
 
 fn stdout(command: &mut Command) -> String {
-    let output = command.output().unwrap();
+    let output = command.output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("it writes UTF-8")
 }
 
 #[test]
