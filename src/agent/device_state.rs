@@ -140,12 +140,12 @@ mod tests {
     #[test]
     fn a_device_of_one_node_is_its_own_until_its_instance_says_that_it_is_gone() {
         let is_own = |shared: bool, nodes: &[&str], status: serde_json::Value| {
-            let spec = json!({"configurationName": "cam", "capacity": 1, "shared": shared, "nodes": nodes});
+            let spec = json!({"configurationName": "cam", "cdiName": "akri.sh/cam=1", "capacity": 1, "shared": shared, "nodes": nodes});
             let instance = json!({"apiVersion": "akri.sh/v0", "kind": "Instance", "metadata": {"name": "cam-1"}, "spec": spec, "status": status});
             let instance: Instance = serde_json::from_value(instance).unwrap();
             observed_slots(&InstanceKey::new("default", "cam-1"), &instance, "a").is_own
         };
-        let says = |node: &str, health: &str| json!({"nodes": [{"name": node, "health": health}]});
+        let says = |node: &str, health: &str| json!({"nodes": [{"name": node, "health": health, "lastTransitionTime": ""}]});
         assert!(is_own(false, &["a"], json!(null)));
         assert!(is_own(false, &["a"], says("a", "Healthy")));
         assert!(is_own(false, &["a"], says("b", "Unhealthy")));
