@@ -80,7 +80,7 @@ pub enum Command {
     Man(shell::ManFlags),
     #[cfg(feature = "people")]
     #[command(flatten)]
-    People(people::Command<source::SourceFlags>),
+    People(people::Command<source::PlaceFlags>),
     #[command(flatten)]
     Cluster(petiole_cli::Command),
 }

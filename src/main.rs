@@ -4,13 +4,7 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("petiole: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    petiole_cli::exit_code("petiole", run().await)
 }
 
 async fn run() -> anyhow::Result<()> {

@@ -3,12 +3,12 @@ use super::node_folders::NodeFolders;
 use crate::node_view;
 use clap::Args;
 use petiole_people::{
-    cli::{self, ClusterFlags},
+    cli::{ClusterFlags, SourceFlags},
     live::Source,
 };
 
 #[derive(Debug, Args)]
-pub struct SourceFlags {
+pub struct PlaceFlags {
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Show this node, which has a standalone agent, and not a cluster
@@ -18,7 +18,7 @@ pub struct SourceFlags {
     folders: NodeFolders,
 }
 
-impl cli::SourceFlags for SourceFlags {
+impl SourceFlags for PlaceFlags {
     async fn source(self) -> anyhow::Result<Source> {
         if self.standalone {
             let NodeFolders { root_dir, state } = self.folders;

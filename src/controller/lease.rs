@@ -122,8 +122,8 @@ async fn keep(
             let spec = seen.held.taken(identity, shared.clock.now());
             // A write that is on its way is waited for, also at shutdown: what it leaves is given back.
             let outcome = write(&api, &seen.held, spec).await;
-            written = outcome.clone().ok().flatten();
-            let failed = attempts.ended(outcome.map(drop), |why| {
+            let outcome = outcome.map(|held| written = held);
+            let failed = attempts.ended(outcome, |why| {
                 warn!("the Lease cannot be taken or renewed, tried again until it can: {why}");
             });
             failed.max(SHOWN_WITHIN)

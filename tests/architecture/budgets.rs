@@ -11,7 +11,7 @@ const SLACK: usize = 100;
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-base", 560),
-    ("crates/petiole-cli", 1_560),
+    ("crates/petiole-cli", 1_570),
     ("crates/petiole-cluster", 1_900),
     ("crates/petiole-dra", 1_800),
     ("crates/petiole-kubelet", 4_900),

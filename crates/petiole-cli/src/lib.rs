@@ -25,6 +25,7 @@ use clap::Subcommand;
 use petiole_base::yaml;
 use petiole_cluster as cluster;
 use petiole_model::{api, model};
+use std::process::ExitCode;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -34,6 +35,17 @@ pub enum Command {
     Tidy(tidy::Flags),
     /// Delete all Configurations and wait until everything that came from them is removed
     Uninstall(uninstall::Flags),
+}
+
+/// Prints the error of a program, and returns its exit code.
+pub fn exit_code(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the subcommand until it ends or the process receives SIGINT or SIGTERM.

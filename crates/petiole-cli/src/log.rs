@@ -5,8 +5,8 @@ use std::io::{IsTerminal as _, stderr};
 
 #[derive(Debug, Args)]
 pub struct LogFlags {
-    /// Log filter: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn` [default: info for
-    /// agent, controller, handler and kubelet; off for demo and top; else warn]
+    /// Log filter: `error`, `warn`, `info`, `debug`, or directives such as `petiole=debug,warn` [default: info
+    /// for what runs on nodes and in clusters, off for a live view on the terminal, else warn]
     #[arg(long, global = true, env = "PETIOLE_LOG", help_heading = "Logging")]
     log: Option<String>,
     /// Format of the log on stderr

@@ -32,13 +32,7 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("kubectl-petiole: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    petiole_cli::exit_code("kubectl-petiole", run().await)
 }
 
 async fn run() -> anyhow::Result<()> {

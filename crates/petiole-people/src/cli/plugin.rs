@@ -25,9 +25,10 @@ pub fn complete(command: &Command) -> anyhow::Result<()> {
 }
 
 fn name(program: Option<&OsStr>) -> Name {
-    let file = program.and_then(|program| Path::new(program).file_name());
+    // Without `.exe`.
+    let file = program.and_then(|program| Path::new(program).file_stem());
     match file.and_then(OsStr::to_str) {
-        Some("kubectl-petiole" | "kubectl-petiole.exe") => Name::Plugin,
+        Some("kubectl-petiole") => Name::Plugin,
         Some("kubectl_complete-petiole") => Name::Completion,
         Some(_) | None => Name::Petiole,
     }
@@ -71,6 +72,7 @@ mod tests {
         for (program, expected) in [
             ("/usr/bin/kubectl-petiole", Name::Plugin),
             ("kubectl_complete-petiole", Name::Completion),
+            ("kubectl_complete-petiole.exe", Name::Completion),
             ("target/release/petiole", Name::Petiole),
         ] {
             assert_eq!(name(Some(OsStr::new(program))), expected);

@@ -49,7 +49,8 @@ pub struct ObservedSlots {
     pub is_offered: bool,
     /// True if the scheduler gives out its slots by ResourceClaims: its resources give none.
     pub is_by_claims: bool,
-    /// True if no other node can get a slot of it, so that this node remembers who holds them. Otherwise the Instance says it.
+    /// True if no other node can get a slot of it and nobody is about to delete it, so that this node remembers who holds them.
+    /// Otherwise the Instance says it.
     pub is_own: bool,
     /// The digests of the connections that containers were given, by the index of their slots.
     pub told: BTreeMap<u32, String>,
