@@ -95,13 +95,19 @@ pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
     annotations.get(names::DEVICE_ID).map(DeviceId::new)
 }
 
+/// Returns whether this node gives out the slots of an Instance from its memory: the device is of this node alone, and the Instance
+/// does not say that it is gone. The deletion of one that says so may be on its way: a claim that is written stops it. An agent
+/// therefore does not leave the device out of its report before the Instance says that it is gone.
+pub(super) fn is_own(instance: &Instance, node: &str) -> bool {
+    let is_told_gone = (instance.status.as_ref()).is_some_and(|status| !is_seen(status, node));
+    !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node) && !is_told_gone
+}
+
 /// Returns the slots of an Instance whose Configuration this node uses, for the table of this node's slots. The caller
 /// sets `precedence.is_stray` for other Instances, `is_by_claims` for those that ResourceClaims have, and clears `is_own` if the store
 /// is the memory.
 pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str) -> ObservedSlots {
     let created = instance.metadata.creation_timestamp.as_ref();
-    let is_told_gone = (instance.status.as_ref()).is_some_and(|status| !is_seen(status, node));
-    let is_alone = !instance.spec.shared && instance.spec.nodes.iter().all(|named| *named == node);
     ObservedSlots {
         key: key.clone(),
         precedence: Precedence {
@@ -112,8 +118,7 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
         is_offered: instance.spec.names_node(node),
         is_by_claims: false,
-        // The deletion of an Instance whose device was gone may be on its way: a claim that is written stops it.
-        is_own: is_alone && !is_told_gone,
+        is_own: is_own(instance, node),
         told: told(instance),
         usage: instance.spec.device_usage.clone(),
     }

@@ -14,11 +14,9 @@ use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 type Step = fn(&Rc<World>);
 
-/// The time for which an Instance stays without its device.
-const GRACE: u64 = 60_000;
-/// The times in which a cluster at rest follows, in ms: its Instance goes at the end of the grace period (60 s), and the
-/// kubelet's records are read every few seconds.
-const GOES: u64 = GRACE + 4_000;
+/// The times in which a cluster at rest follows, in ms: its Instance goes some time after the end of the grace period and of what
+/// has its slots, and the kubelet's records are read every few seconds.
+const GOES: u64 = 4_000;
 const COMES: u64 = 14_000;
 const ENDS: u64 = 14_000;
 
@@ -131,12 +129,15 @@ fn comes(world: &Rc<World>, n: usize) {
 fn device_returns_late(world: &Rc<World>) {
     let (n, machine) = (some_device(world), &world.machine);
     world.change_device(n, |thing| thing.seen_by.clear());
-    let returns = machine.between(GRACE - 1_000, GRACE + 8_000);
+    let (grace, early) = (world.grace, world.grace.min(1_000));
+    let late = if machine.chance(50) { 1_000 } else { 8_000 };
+    let returns = machine.between(grace - early, grace + late);
     let slow = Weather {
         slow: 70,
         ..Weather::default()
     };
-    for (wait, weather) in [(GRACE - 2_000, slow), (GRACE + 12_000, Weather::default())] {
+    let clears = (grace + 12_000, Weather::default());
+    for (wait, weather) in [(grace.saturating_sub(2_000), slow), clears] {
         later(world, wait, move |world| world.weather.set(weather));
     }
     later(world, returns, move |world| {
@@ -443,6 +444,7 @@ pub(super) fn mend(world: &Rc<World>) {
         node.link(world, true);
         node.is_powered.set(true);
         node.is_closed.set(false);
+        node.is_doomed.set(false);
         control_plane::mark_out_of_service(world, &node.name, false);
         node.start_kubelet(world, at);
         node.start_agent(world, at);
@@ -455,7 +457,7 @@ pub(super) fn touch(world: &Rc<World>) -> u64 {
     match world.machine.between(0, 2) {
         0 => {
             world.change_device(some_device(world), |thing| thing.seen_by.clear());
-            GOES
+            world.grace.max(ENDS) + GOES
         }
         1 => {
             device_comes(world);

@@ -261,6 +261,7 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
             let now = world.machine.now();
             let is_quiet = |since: u64| now.saturating_sub(since) > SETTLED;
             if node.is_linked()
+                && world.node_state(&node.name).is_some()
                 && node.agent.borrow().is_some()
                 && is_quiet(node.disturbed.get())
                 && is_quiet(thing.changed)

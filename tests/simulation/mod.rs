@@ -60,7 +60,7 @@ use history::History;
 use machine::Machine;
 use network::Weather;
 use node::Node;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -96,6 +96,8 @@ struct World {
     streams_lists: bool,
     /// True if users let the scheduler give out the devices of Configurations, and take that back.
     has_claims: bool,
+    /// The time for which an Instance stays without its device, in ms.
+    grace: u64,
     control_link: watch::Sender<bool>,
     controllers: RefCell<Vec<Rc<Controller>>>,
     ledger: RefCell<invariants::Ledger>,
@@ -119,8 +121,12 @@ impl World {
         let has_brokers = machine.chance(25);
         let streams_lists = machine.chance(75);
         let has_claims = machine.chance(50);
-        let configurations =
-            CONFIGURATIONS.map(|(name, scope)| (configuration(name, capacity, has_brokers), scope));
+        let grace = if machine.chance(25) { 0 } else { 60_000 };
+        let spec = json!({
+            "discoveryHandler": { "name": "simulated" }, "capacity": capacity, "gracePeriodSeconds": grace / 1_000,
+        });
+        let configurations = CONFIGURATIONS
+            .map(|(name, scope)| (configuration(name, spec.clone(), has_brokers), scope));
         let mut validated = ValidatedConfigurations {
             names: ResourceNames::new(&"akri.sh".parse().unwrap()),
             ..ValidatedConfigurations::default()
@@ -154,6 +160,7 @@ impl World {
             validated: Arc::new(validated),
             streams_lists,
             has_claims,
+            grace,
             control_link: watch::Sender::new(true),
             controllers: RefCell::default(),
             ledger: RefCell::default(),
@@ -225,13 +232,13 @@ impl World {
     }
 }
 
-fn configuration(name: &str, capacity: u64, has_brokers: bool) -> Arc<Configuration> {
+fn configuration(name: &str, spec: Value, has_brokers: bool) -> Arc<Configuration> {
     let mut object = json!({
         "apiVersion": "akri.sh/v0", "kind": "Configuration",
         "metadata": {
             "name": name, "namespace": "default", "uid": format!("uid-{name}"), "generation": 1,
         },
-        "spec": { "discoveryHandler": { "name": "simulated" }, "capacity": capacity },
+        "spec": spec,
     });
     if has_brokers {
         let limits = json!({ "{{PLACEHOLDER}}": "1" });

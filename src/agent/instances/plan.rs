@@ -15,7 +15,7 @@ pub(crate) use world::{Absences, World};
 use super::bounds;
 use crate::{
     agent::{
-        device_state::{device_id, other_identity},
+        device_state::{device_id, is_own, other_identity},
         values::{AcceptedConfiguration, Selection},
     },
     api::{configuration::Problem, instance::Instance, reason::Reason},
@@ -200,7 +200,7 @@ impl<'a> PlanOfOne<'a> {
                 continue; // it is there
             }
             match self.grace_left(key, id.as_ref()) {
-                Some(left) if is_complete && left.is_zero() => {
+                Some(left) if is_complete && left.is_zero() && self.may_go(instance) => {
                     self.watch_on(key, instance, true);
                     budget.free(self.key, instance);
                     continue;
@@ -251,6 +251,11 @@ impl<'a> PlanOfOne<'a> {
             };
             is_its.then_some((*key, *instance))
         })
+    }
+
+    /// Returns whether an Instance may be deleted, its device being gone: not while slots of it are given out from memory.
+    fn may_go(&self, instance: &Instance) -> bool {
+        !instance.spec.names_node(self.world.node) || !is_own(instance, self.world.node)
     }
 
     fn is_held_back(&self, id: &DeviceId) -> bool {

@@ -117,6 +117,10 @@ impl Fixture {
             .insert(key("cam"), configuration);
     }
 
+    fn accepted(&mut self) -> &mut AcceptedConfiguration {
+        self.validated.accepted.get_mut(&key("cam")).unwrap()
+    }
+
     fn see(&mut self, ids: &[&str], complete: bool) {
         self.see_devices(ids.iter().map(|id| Device::new(*id)), complete);
     }

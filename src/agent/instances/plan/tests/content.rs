@@ -103,7 +103,7 @@ fn a_device_whose_identity_changes_has_one_instance_in_the_end() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
     fixture.settle();
-    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
+    let accepted = fixture.accepted();
     accepted.scope = Scope::Node;
     let shared = fixture.names()[0].to_owned();
     fixture.settle();

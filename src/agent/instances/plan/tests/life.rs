@@ -93,6 +93,25 @@ fn a_deletion_that_could_not_be_written_is_tried_again_at_once() {
 }
 
 #[test]
+fn no_instance_of_one_node_is_deleted_before_it_says_that_its_device_is_gone() {
+    let mut fixture = Fixture::new(", gracePeriodSeconds: 0");
+    fixture.accepted().scope = Scope::Node;
+    fixture.see(&["a"], true);
+    fixture.settle();
+    fixture.see(&[], true);
+    for is_last in [false, true] {
+        let planned = fixture.plan();
+        let steps = fixture.merge(&planned.reports);
+        assert_eq!(matches!(&steps[..], [Step::Delete { .. }]), is_last);
+        fixture.absences = planned.absences;
+        for step in steps {
+            fixture.carry_out(step, &mut Settled::default());
+        }
+    }
+    assert!(fixture.instances.is_empty());
+}
+
+#[test]
 fn a_device_that_comes_back_in_time_keeps_its_instance_and_its_slots() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
@@ -186,8 +205,7 @@ fn a_discovery_that_fails_is_reported_and_keeps_what_it_saw() {
 /// A device of this node alone, whose node was lost: its Instance names no node.
 fn own_without_nodes() -> Fixture {
     let mut fixture = Fixture::new(", gracePeriodSeconds: 60");
-    let accepted = fixture.validated.accepted.get_mut(&key("cam")).unwrap();
-    accepted.scope = Scope::Node;
+    fixture.accepted().scope = Scope::Node;
     fixture.see(&["a"], true);
     fixture.settle();
     fixture.leave();
