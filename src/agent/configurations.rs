@@ -28,6 +28,7 @@ use crate::{
     store::Configurations,
 };
 use foreign_plugins::ForeignPlugins;
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -169,7 +170,7 @@ fn selected(accepted: &Accepted) -> BTreeMap<ConfigurationKey, SessionSpec> {
         .filter(|(_, a)| a.selection == Selection::Selected);
     selected
         .map(|(key, a)| (key.clone(), a.session.clone()))
-        .collect()
+        .collect_map()
 }
 
 /// Waits until a Secret or ConfigMap was read, or has changed.

@@ -12,6 +12,7 @@ use crate::{
         slot_table::{ObservedSlots, Precedence},
     },
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::BTreeMap;
 
 /// The state of an Instance's device on this node.
@@ -134,7 +135,7 @@ pub(super) fn told(instance: &Instance) -> BTreeMap<u32, String> {
             .ok()?;
         Some((index, digest.clone()))
     });
-    told.collect()
+    told.collect_map()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::{
     model::dra,
     publish,
 };
+use petiole_base::collect::CollectMap as _;
 use petiole_dra::slices::{PoolState, Publisher, Scope};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
@@ -94,7 +95,7 @@ fn problems(states: &BTreeMap<String, PoolState>) -> Problems {
         };
         Some((dra::configuration_of(pool)?, problem))
     };
-    states.iter().filter_map(problem).collect()
+    states.iter().filter_map(problem).collect_map()
 }
 
 #[cfg(test)]

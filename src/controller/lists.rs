@@ -33,6 +33,7 @@ use kube::{
     Api,
     api::{PatchParams, PostParams},
 };
+use petiole_base::collect::CollectMap as _;
 use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl Lists {
         let asks = |key| there.get(key).is_some_and(|c| c.spec.device_list);
         let kept = self.kept.iter().filter(|(key, _)| asks(*key));
         kept.filter_map(|(key, kept)| Some((key.clone(), kept.problem.clone()?)))
-            .collect()
+            .collect_map()
     }
 }
 

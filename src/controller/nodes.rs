@@ -47,6 +47,7 @@ use kube::{
 };
 use lost::NodeMemory;
 use notices::Notice;
+use petiole_base::collect::CollectMap as _;
 use plan::{Action, Change, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -135,7 +136,7 @@ impl Devices {
         let of_part = all.filter(|(of, _)| world.includes(&of.name));
         of_part
             .map(|(of, problem)| (of.clone(), problem.clone()))
-            .collect()
+            .collect_map()
     }
 
     /// Takes in the result of an action.

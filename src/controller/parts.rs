@@ -20,6 +20,7 @@ use crate::{
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -90,7 +91,7 @@ impl Cluster {
             unreadable: unreadable
                 .filter(|(key, _)| part_of(&key.name) == name)
                 .map(|(key, error)| (key.clone(), error.clone()))
-                .collect(),
+                .collect_map(),
             pods: only(
                 &whole.pods,
                 owned.iter().flat_map(|tag| index.pods.with(tag)),
@@ -340,7 +341,7 @@ fn only<'k, K: Clone + Ord + 'k, T>(
     keys: impl Iterator<Item = &'k K>,
 ) -> BTreeMap<K, Arc<T>> {
     let known = keys.filter_map(|key| Some((key.clone(), objects.get(key)?.clone())));
-    known.collect()
+    known.collect_map()
 }
 
 /// Returns the Configurations that are there and not known, with the reasons.
@@ -352,7 +353,7 @@ fn unreadable(
         (key.clone(), why.to_owned())
     });
     let unreadable = configurations.unreadable.clone().into_iter();
-    unreadable.chain(left_out).collect()
+    unreadable.chain(left_out).collect_map()
 }
 
 #[cfg(test)]

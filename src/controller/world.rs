@@ -25,6 +25,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::Resource;
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -186,7 +187,7 @@ fn meta(metadata: ObjectMeta) -> Meta {
         labels: metadata.labels.unwrap_or_default(),
         annotations: (annotations.into_iter())
             .filter(|(key, _)| key.contains(names::GROUP))
-            .collect(),
+            .collect_map(),
         owner: (owners.into_iter())
             .find(|owner| owner.controller == Some(true))
             .map(|owner| owner.uid),
@@ -217,7 +218,7 @@ pub(super) fn owned_slice(slice: EndpointSlicePart) -> OwnedSlice {
     OwnedSlice {
         meta: meta(slice.metadata),
         content: SliceContent {
-            endpoints: endpoints.collect(),
+            endpoints: endpoints.collect_map(),
             ports: slice.ports.iter().filter_map(|port| port.port).collect(),
         },
     }

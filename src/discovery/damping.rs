@@ -16,6 +16,7 @@
 //! loose for some seconds costs its devices seconds, and a device that is off again whenever it was believed is held back
 //! for minutes. A penalty falls while its device is believed or away, and not while it is held back.
 use crate::model::device::{Device, DeviceId, DeviceSet};
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
@@ -254,7 +255,7 @@ impl Damper {
             };
             (id.clone(), flapping)
         };
-        flaps.map(flapping).collect()
+        flaps.map(flapping).collect_map()
     }
 
     fn wake(&self, now: Duration) -> Option<Duration> {

@@ -8,6 +8,7 @@ use crate::model::{
     device::{DeviceId, Scope},
     variables::Variables,
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,7 @@ pub type Registered = BTreeMap<String, Scope>;
 impl Handlers {
     pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
         Self {
-            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect(),
+            by_name: handlers.into_iter().map(|h| (h.name(), h)).collect_map(),
             external: None,
             variables: Variables::default(),
         }
@@ -49,7 +50,7 @@ impl Handlers {
     pub fn with_external(self, settings: external::Settings) -> Self {
         let built_in = self.by_name.values();
         let built_in = built_in.map(|handler| (handler.name().to_owned(), handler.usual_scope()));
-        let external = External::open(settings, &built_in.collect());
+        let external = External::open(settings, &built_in.collect_map());
         Self {
             external: Some(external),
             ..self

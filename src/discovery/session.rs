@@ -17,6 +17,7 @@ use crate::{
     },
     telemetry::metrics,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -83,7 +84,7 @@ pub async fn run(
     loop {
         let specs = (running.iter())
             .map(|(key, (spec, _))| (key.clone(), spec.clone()))
-            .collect();
+            .collect_map();
         let actions = plan(&desired.borrow_and_update(), &specs);
         for action in actions {
             match action {

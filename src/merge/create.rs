@@ -21,6 +21,7 @@ use crate::{
     },
 };
 use kube::Resource as _;
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -203,7 +204,7 @@ fn first_in_order<'a>(name: &str, seen: NodeReports<'a>, most: usize) -> NodeRep
     }
     let mut all: Vec<_> = seen.into_iter().collect();
     all.sort_by_cached_key(|(node, _)| rank(name, node));
-    all.into_iter().take(most).collect()
+    all.into_iter().take(most).collect_map()
 }
 
 /// Returns the Instance of a device. `None` if no node reports the properties of the device.
@@ -237,7 +238,7 @@ fn instance(
         nodes,
     };
     let labels = spec.nodes.iter().map(|node| names::node_label(node));
-    let labels = labels.map(|label| (label, String::new())).collect();
+    let labels = labels.map(|label| (label, String::new())).collect_map();
     let mut instance = Instance::new(name, spec);
     instance.metadata.namespace = Some(device.configuration.namespace.clone());
     let owner = configuration.controller_owner_ref(&());

@@ -19,6 +19,7 @@ use crate::{
         typed_names::{ConfigurationKey, NodeName},
     },
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
@@ -202,7 +203,7 @@ impl<'a> OwnNames<'a> {
                 .flatten()
                 .map(move |name| (name, key))
         });
-        names.collect()
+        names.collect_map()
     }
 
     /// Returns the Instances with a name, in all namespaces.

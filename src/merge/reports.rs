@@ -13,6 +13,7 @@ use crate::{
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The identity of a device in the cluster.
@@ -80,7 +81,7 @@ impl<'a> DeviceReports<'a> {
         device_reports.find_by_node(instances);
         device_reports.find_by_name(instances);
         let pairs = device_reports.instances.iter();
-        device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
+        device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect_map();
         device_reports
     }
 
@@ -190,7 +191,7 @@ impl<'a> DeviceReports<'a> {
         let by_instance =
             by_instance.filter(|(node, _)| instance.spec.shared || instance.is_known_to(node));
         let all = by_instance.chain(by_device.into_iter().flatten());
-        all.map(|(node, device)| (*node, *device)).collect()
+        all.map(|(node, device)| (*node, *device)).collect_map()
     }
 
     /// Returns the device of an Instance, if the Instance is the device's only or first one.

@@ -4,6 +4,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`backoff`] | the wait before the next attempt at an operation that fails |
+//! | [`collect`] | ordered maps by insertion |
 //! | [`files`] | files that are replaced whole, files of bounded size, owners of folders |
 //! | [`folder_watch`] | when something in a folder may have changed |
 //! | [`metrics`] | a gauge that is replaced as a whole |
@@ -12,6 +13,7 @@
 //! | [`token_bucket`] | a rate that allows bursts |
 //! | [`yaml`] | YAML by the rules of Kubernetes |
 pub mod backoff;
+pub mod collect;
 #[cfg(target_os = "linux")]
 pub mod files;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,5 @@
 //! Defines what several registries of metrics have in common, and the library does not have.
+use crate::collect::CollectMap as _;
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder},
     metrics::MetricType,
@@ -28,7 +29,7 @@ impl<const N: usize> Default for State<N> {
 impl<const N: usize> State<N> {
     /// Replaces all values.
     pub fn set(&self, whole: impl IntoIterator<Item = (Labels<N>, i64)>) {
-        let whole = whole.into_iter().collect();
+        let whole = whole.into_iter().collect_map();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = whole;
     }
 }

@@ -13,6 +13,7 @@ use crate::{
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::{Api, Client};
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{task::spawn_blocking, time::timeout};
 use tonic::{Request, Response, Status};
@@ -136,7 +137,7 @@ where
             },
         )
     });
-    let keys: BTreeMap<String, ClaimKey> = keyed.collect();
+    let keys: BTreeMap<String, ClaimKey> = keyed.collect_map();
     let outcomes = keys.into_iter().map(|(uid, key)| {
         let claim = key.to_string();
         AssertUnwindSafe(work(key))
@@ -171,7 +172,10 @@ impl<D: Driver> DraPlugin for Node<D> {
                 error,
             },
         };
-        let claims = outcomes.into_iter().map(|(uid, o)| (uid, of(o))).collect();
+        let claims = outcomes
+            .into_iter()
+            .map(|(uid, o)| (uid, of(o)))
+            .collect_map();
         Ok(Response::new(NodePrepareResourcesResponse { claims }))
     }
 
@@ -184,7 +188,10 @@ impl<D: Driver> DraPlugin for Node<D> {
         let of = |outcome: Result<(), String>| NodeUnprepareResourceResponse {
             error: outcome.err().unwrap_or_default(),
         };
-        let claims = outcomes.into_iter().map(|(uid, o)| (uid, of(o))).collect();
+        let claims = outcomes
+            .into_iter()
+            .map(|(uid, o)| (uid, of(o)))
+            .collect_map();
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     model::{resource_name::ResourceName, typed_names::ConfigurationName},
     store::Configurations,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -129,7 +130,7 @@ impl ForeignPlugins {
             .retain(|_, (_, last)| now.saturating_sub(*last) < hold);
         let ids = (self.listed.iter())
             .map(|(resource, (id, _))| (resource.clone(), id.clone()))
-            .collect();
+            .collect_map();
         let is_changed = is_another || self.ids != ids;
         (self.asked, self.ids) = (kubelet, ids);
         is_changed

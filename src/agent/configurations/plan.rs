@@ -17,6 +17,7 @@ use crate::{
     },
     store::Configurations,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -239,7 +240,7 @@ fn refuse_second_of_a_name(world: &World<'_>, validated: &mut ValidatedConfigura
     let keys = validated.accepted.keys().chain(timed);
     let first = first_of_each_name(keys, age).into_iter();
     let first: BTreeMap<String, ConfigurationKey> =
-        (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect();
+        (first.map(|(name, key)| (name.to_owned(), key.clone()))).collect_map();
     let works: BTreeSet<ConfigurationKey> = validated.accepted.keys().cloned().collect();
     let problems = &mut validated.problems;
     validated.accepted.retain(|key, _| {

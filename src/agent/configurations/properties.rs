@@ -15,6 +15,7 @@ use crate::{
         typed_names::ConfigurationKey,
     },
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::BTreeMap;
 
 /// The object and the key that hold the value of a property.
@@ -95,7 +96,7 @@ pub(super) fn values(
 /// Returns the values that are written in the Configuration.
 pub(super) fn inline(configuration: &Configuration, reads: Reads) -> BTreeMap<String, String> {
     let value = |p: &DiscoveryProperty| Some((p.name.clone(), p.value.clone()?));
-    read(configuration, reads).filter_map(value).collect()
+    read(configuration, reads).filter_map(value).collect_map()
 }
 
 /// Returns the properties that the handler reads.

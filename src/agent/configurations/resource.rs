@@ -14,6 +14,7 @@ use crate::{
     },
     store::Configurations,
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 /// The names that Configurations want, or go on with, as their own.
@@ -84,7 +85,7 @@ pub(super) fn foreign(
         let id = ids.iter().find(|id| !is_ours(id))?;
         Some((resource.clone(), id.clone()))
     });
-    others.collect()
+    others.collect_map()
 }
 
 /// A Configuration whose name another plugin has goes on as it was under another name, or without one: its Instances

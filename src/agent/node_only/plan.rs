@@ -18,6 +18,7 @@ use crate::{
     },
     store::Instances,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// What the Configurations without Instances offer. No two that are accepted have one name.
@@ -87,7 +88,7 @@ pub(crate) fn follow(world: World<'_>, before: &NodeOnly) -> NodeOnly {
         division.take(key, offer.devices.len());
         (key.name.clone(), Arc::new(offer))
     };
-    accepted.into_iter().map(offer).collect()
+    accepted.into_iter().map(offer).collect_map()
 }
 
 /// A Configuration, and the most devices with which it may get others.
@@ -229,7 +230,7 @@ pub(crate) fn resources(offers: &NodeOnly) -> BTreeMap<PluginName, Resource> {
     let with_devices = offers.iter().filter(|(_, offer)| !offer.devices.is_empty());
     let resources = with_devices.map(|(name, _)| Resource::Configuration(name.clone()));
     let by_plugin = |resource: Resource| (resource.plugin(), resource);
-    resources.map(by_plugin).collect()
+    resources.map(by_plugin).collect_map()
 }
 
 /// Returns the most slots of each device, so that all Instances and all devices without Instances have no more than a node may

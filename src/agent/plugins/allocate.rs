@@ -23,6 +23,7 @@ use crate::{
     },
     telemetry::metrics,
 };
+use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,7 +113,7 @@ impl Allocator {
         let digests: BTreeMap<InstanceName, ConnectionDigest> = found
             .iter()
             .map(|(name, found)| (name.clone(), found.connection_digest()))
-            .collect();
+            .collect_map();
         let given = expected
             .changes()
             .map(|change| digests[&change.slot.instance].clone());

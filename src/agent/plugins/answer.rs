@@ -14,6 +14,7 @@ use crate::{
         slot_table::{Claim, SlotChange},
     },
 };
+use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount};
 use prost::Message as _;
 use std::{collections::BTreeMap, sync::Arc};
@@ -47,7 +48,7 @@ pub(super) fn cdi_files(
         let file = cdi_file(NamedDevice { instance, device }, found.wish()?)?;
         Some((instance.clone(), file))
     };
-    found.iter().filter_map(file).collect()
+    found.iter().filter_map(file).collect_map()
 }
 
 static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();

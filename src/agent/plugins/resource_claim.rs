@@ -17,6 +17,7 @@ use crate::{
     },
     store::Instances,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -114,7 +115,7 @@ impl Allocator {
                             uid: uid.to_owned(),
                             devices: devices.to_vec(),
                         },
-                        connections: connections.collect(),
+                        connections: connections.collect_map(),
                         reply,
                     };
                     let claim = self.written(request, answer).await?;

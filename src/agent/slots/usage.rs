@@ -22,6 +22,7 @@ use crate::{
     store::{About, Exchange, Instances, Store, StoreError},
 };
 use futures::{StreamExt as _, stream};
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ fn shown(key: &InstanceKey, instance: &Instance) -> BTreeMap<u32, (SlotOwner, Op
             .unwrap_or_else(|_| Some(SlotOwner::Node(usage.as_str().into())))?;
         (slot.instance == key.name).then(|| (slot.index, (owner, told.remove(&slot.index))))
     });
-    held.collect()
+    held.collect_map()
 }
 
 /// Returns what is to be written, by Instance.

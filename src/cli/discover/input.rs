@@ -5,6 +5,7 @@ use crate::{
     yaml,
 };
 use anyhow::{Context as _, bail};
+use petiole_base::collect::CollectMap as _;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::BufRead as _};
 
@@ -90,13 +91,13 @@ impl Input {
             template: template.transpose().context("spec.instanceName")?,
             broker_properties: (added.into_iter().flatten())
                 .filter_map(|(name, value)| Some((name.clone(), owned(value)?)))
-                .collect(),
+                .collect_map(),
             details,
             properties: properties
                 .into_iter()
                 .flatten()
                 .filter_map(property)
-                .collect(),
+                .collect_map(),
             handler: Some(
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),

@@ -7,6 +7,7 @@ use crate::model::{
     typed_names::{ConfigurationName, NodeName},
 };
 use anyhow::Context as _;
+use petiole_base::collect::CollectMap as _;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,7 +64,7 @@ impl Naming {
                 .unwrap_or(digest)
         };
         let names = set.devices.values().map(AsRef::as_ref).map(name);
-        set.devices.keys().zip(names).collect()
+        set.devices.keys().zip(names).collect_map()
     }
 }
 

@@ -12,6 +12,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
+use petiole_base::collect::CollectMap as _;
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
@@ -56,7 +57,7 @@ async fn reconcile(api: &Api<DynamicObject>, wanted: &BTreeMap<String, Class>) -
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
     let there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
         .filter_map(|class| Some((class.metadata.name.clone()?, class)))
-        .collect();
+        .collect_map();
     for name in there.keys().filter(|name| !wanted.contains_key(*name)) {
         match api.delete(name, &DeleteParams::default()).await {
             Err(e) if !is_not_found(&e) => return Err(e),

@@ -22,6 +22,7 @@ use crate::{
     },
 };
 use json_patch::Patch;
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -122,7 +123,7 @@ pub(crate) fn plan(reported: &Reported<'_>, memory: &NodeMemory, now: Now) -> Pl
         reports: planner.device_reports,
         labels: (world.nodes.keys())
             .map(|name| (names::node_label(name), name))
-            .collect(),
+            .collect_map(),
         now: now.clock,
     };
     let mut plan = Plan::default();

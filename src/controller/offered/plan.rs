@@ -33,6 +33,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
     jiff::Timestamp,
 };
+use petiole_base::collect::CollectMap as _;
 use petiole_dra::{
     resource::{Attribute, Capacity, Device, RequestPolicy, Taint, TaintEffect},
     slices::{Pool, Reach},
@@ -102,7 +103,7 @@ pub(crate) fn plan(
         of.spec.allocation == Allocation::Dra && of.metadata.deletion_timestamp.is_none()
     };
     let offering = world.configurations.iter();
-    let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect();
+    let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect_map();
     let mut waits = Waits::default();
     // Every object is visited for them.
     let mut offered = if offering.is_empty() {
@@ -167,7 +168,7 @@ fn classes(
         };
         (dra::class_name(of), class)
     };
-    offering.iter().map(class).collect()
+    offering.iter().map(class).collect_map()
 }
 
 fn device(
@@ -212,11 +213,11 @@ fn device(
         attributes: attributes(key, instance, configuration)
             .into_iter()
             .map(|(name, text)| (name, Attribute::from(text.as_str())))
-            .collect(),
+            .collect_map(),
         capacity: is_shared
             .then(|| (SLOTS.to_owned(), slots))
             .into_iter()
-            .collect(),
+            .collect_map(),
         taints,
         node_name,
         node_selector,

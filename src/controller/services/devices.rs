@@ -18,6 +18,7 @@ use crate::{
         typed_names::ConfigurationKey,
     },
 };
+use petiole_base::collect::CollectMap as _;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -276,7 +277,7 @@ fn slices(service: &ObjectKey, endpoints: &[Endpoint]) -> Vec<Slice> {
                 key: ObjectKey::new(&service.namespace, name),
                 family,
                 content: SliceContent {
-                    endpoints: endpoints.collect(),
+                    endpoints: endpoints.collect_map(),
                     ports: port.map(i32::from).into_iter().collect(),
                 },
             }

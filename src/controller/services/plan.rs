@@ -14,6 +14,7 @@ use crate::{
     },
 };
 use k8s_openapi::jiff::Timestamp;
+use petiole_base::collect::CollectMap as _;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -120,7 +121,7 @@ impl Digests {
                 let text = format!("{FORMAT} {}", spec(configuration)?);
                 Some((key.clone(), digest_32(&text)))
             })
-            .collect()
+            .collect_map()
         };
         Self {
             instance: of(|c| given(c.spec.instance_service_spec.as_ref())),

@@ -13,6 +13,7 @@ use crate::{
     telemetry::metrics,
 };
 use futures::future::BoxFuture;
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
@@ -100,7 +101,7 @@ impl ExternalDiscovery {
                 .collect();
             streams.follow(&self, &now);
             let now = now.into_iter().map(|r| (r.endpoint, r.is_restored));
-            endpoints.set(&now.collect(), began.elapsed());
+            endpoints.set(&now.collect_map(), began.elapsed());
             let turn = endpoints.turn(began.elapsed());
             // Before a handler has said something there is nothing to say of its devices.
             if turn.set != DeviceSet::default() {

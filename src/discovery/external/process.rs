@@ -14,6 +14,7 @@ use crate::{
     },
 };
 use futures::{Stream, future::BoxFuture, stream::unfold};
+use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::uds::{self, OwnSocket};
 use std::{
     fs, io,
@@ -110,7 +111,7 @@ impl discovery_handler_server::DiscoveryHandler for Service {
             Some((name, String::from_utf8(value.vec?).ok()?))
         };
         let properties = request.discovery_properties.into_iter();
-        let properties = properties.filter_map(text).collect();
+        let properties = properties.filter_map(text).collect_map();
         let prepared = (self.handler).prepare(&request.discovery_details, &properties);
         let discovery = prepared.map_err(|e| Status::invalid_argument(e.0))?;
         let (namespace, name) = request.configuration.split_once('/').unwrap_or_default();

@@ -12,6 +12,7 @@ use crate::{
     model::{device::Scope, limits},
     proto::discovery::{RegisterDiscoveryHandlerRequest, register_discovery_handler_request},
 };
+use petiole_base::collect::CollectMap as _;
 use register_discovery_handler_request::EndpointType;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -347,7 +348,7 @@ impl Registrations {
         let scope = |shared| if shared { Scope::Shared } else { Scope::Node };
         (self.known.iter())
             .map(|r| (r.name.clone(), scope(r.shared)))
-            .collect()
+            .collect_map()
     }
 }
 

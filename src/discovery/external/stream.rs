@@ -15,6 +15,7 @@ use crate::{
         ByteData, DeviceList, DiscoverRequest, discovery_handler_client::DiscoveryHandlerClient,
     },
 };
+use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::uds;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,7 +81,7 @@ pub(super) fn request(details: &str, properties: &BTreeMap<String, String>) -> D
     };
     DiscoverRequest {
         discovery_details: details.to_owned(),
-        discovery_properties: properties.iter().map(property).collect(),
+        discovery_properties: properties.iter().map(property).collect_map(),
         ..DiscoverRequest::default()
     }
 }

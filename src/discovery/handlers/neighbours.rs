@@ -1,4 +1,5 @@
 //! Reads the texts of MAC addresses, and of the node's table of neighbours, which has those of its networks. Pure.
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// Returns the MAC addresses of all neighbours in the table.
@@ -10,7 +11,7 @@ pub(super) fn macs(table: &str) -> BTreeMap<IpAddr, String> {
         let is_known = flags != "0x0" && mac != "00:00:00:00:00:00";
         is_known.then_some((ip.parse().ok()?, normalized_mac(mac)))
     });
-    known.collect()
+    known.collect_map()
 }
 
 /// Returns a MAC address as `00:11:22:aa:bb:cc`.

@@ -9,6 +9,7 @@ use crate::{
     store::interface::{Configurations, Instances},
 };
 use anyhow::Context as _;
+use petiole_base::collect::CollectMap as _;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     fs, io, mem,
@@ -60,9 +61,9 @@ impl Mirror {
             .into_iter()
             .map(|c| (configuration_key(&c.metadata), Arc::new(c)));
         let earlier = Earlier {
-            instances: instances.collect(),
+            instances: instances.collect_map(),
             configurations: Configurations {
-                objects: configurations.collect(),
+                objects: configurations.collect_map(),
                 ..Configurations::default()
             },
         };

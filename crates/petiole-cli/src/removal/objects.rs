@@ -9,6 +9,7 @@ use crate::{
     model::{resource_name::ResourceName, typed_names::ConfigurationKey},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
+use petiole_base::collect::CollectMap as _;
 use serde::de::DeserializeOwned;
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -53,7 +54,7 @@ pub(super) async fn instances(
         let name = configuration.0.as_ref().ok()?.spec.resource()?;
         Some((cluster::configuration_key(configuration.meta()), name))
     });
-    let named = named.collect();
+    let named = named.collect_map();
     let all = all::<Instance>(client, namespaces, "instances.akri.sh").await?;
     Ok(all.into_iter().map(|i| instance_use(i, &named)).collect())
 }

@@ -16,6 +16,7 @@ use crate::{
 };
 use anyhow::bail;
 use kube::{Api, Client, Resource as _, api::PropagationPolicy, core::ObjectMeta};
+use petiole_base::collect::CollectMap as _;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -95,7 +96,7 @@ async fn read_state(
             .into_iter()
             .filter(|(_, node)| node.is_ready)
             .map(|(name, node)| (name, node.resources))
-            .collect(),
+            .collect_map(),
     };
     let is_undeleted = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_none();
     Ok((

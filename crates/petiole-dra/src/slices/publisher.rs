@@ -13,6 +13,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use petiole_base::backoff::Backoff;
+use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     sync::watch,
@@ -161,7 +162,7 @@ impl Publisher {
             };
             (pool.name.clone(), state)
         });
-        let states = states.collect();
+        let states = states.collect_map();
         self.states.send_if_modified(|known| {
             let is_new = *known != states;
             *known = states;

@@ -1,6 +1,7 @@
 //! Names what claims can select a device by, and what containers can read of it. Pure.
 use super::{configuration::Configuration, instance::Instance};
 use crate::model::{dra, instance_name::InstanceKey};
+use petiole_base::collect::CollectMap as _;
 use std::collections::BTreeMap;
 
 /// The most properties of a device that become attributes. Beyond it: those that come first by name.
@@ -39,7 +40,7 @@ pub fn attributes(
     properties
         .map(|(name, value)| (name.clone(), value.clone()))
         .chain(own)
-        .collect()
+        .collect_map()
 }
 
 /// Returns whether this is an identifier of C, which an attribute's name must be.

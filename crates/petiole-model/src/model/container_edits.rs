@@ -5,6 +5,7 @@ use super::{
     device::{Device, DeviceNode, Mount},
     slot::SlotId,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
@@ -141,7 +142,7 @@ pub fn environment<'a>(
     properties: &'a BTreeMap<String, String>,
     broker_properties: &'a BTreeMap<String, String>,
 ) -> BTreeMap<&'a String, &'a String> {
-    properties.iter().chain(broker_properties).collect()
+    properties.iter().chain(broker_properties).collect_map()
 }
 
 /// Returns the same as it is stored in an Instance, sorted by name.
@@ -160,7 +161,7 @@ pub fn stored_copy(
 ) -> BTreeMap<String, String> {
     let all = stored(properties, broker_properties);
     all.map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+        .collect_map()
 }
 
 /// `fe80::1%eth0` means something on one node only.

@@ -2,6 +2,7 @@
 //!
 //! A device does not depend on Kubernetes: names, slots and Instances are derived from it elsewhere.
 use super::{names::digest_32, pin::Pin};
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -164,7 +165,7 @@ impl DeviceSet {
         Self {
             devices: (devices.into_iter())
                 .map(|d| (d.id.clone(), Arc::new(d)))
-                .collect(),
+                .collect_map(),
             complete: true,
             left_out: false,
             problems: Vec::new(),

@@ -3,6 +3,7 @@
 //! The schemas of the CustomResourceDefinitions enforce them, and so does every reader of an object, because an object
 //! may have been stored before its definition had a limit, or under a definition without any.
 
+use petiole_base::collect::CollectMap as _;
 use std::collections::BTreeMap;
 
 /// The default of `--max-configurations` (`agent.maxConfigurations` of the chart), the most Configurations of an agent.
@@ -172,7 +173,7 @@ impl SlotLimits {
             let limit = u32::try_from(limit).unwrap_or(u32::MAX);
             ((*namespace).to_owned(), limit)
         });
-        Self(limits.collect())
+        Self(limits.collect_map())
     }
 
     /// Returns the most slots of each Instance of a namespace.

@@ -1,6 +1,7 @@
 //! Defines the Secrets and ConfigMaps that have values of `discoveryProperties`, as far as they are read. Pure.
 use super::{hidden::Hidden, limits, names::ObjectKey};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -70,7 +71,7 @@ impl Kind {
         let keys = keys.iter();
         Content::Keys(
             keys.map(|key| (key.clone(), self.value(data, key)))
-                .collect(),
+                .collect_map(),
         )
     }
 

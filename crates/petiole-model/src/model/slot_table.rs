@@ -30,6 +30,7 @@ use super::{
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::{ConfigurationName, NodeName},
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -373,7 +374,7 @@ impl From<ObservedSlots> for InstanceSlots {
             (slot.instance == observed.key.name).then_some((slot.index, owner))
         });
         Self {
-            owners: owners.collect(),
+            owners: owners.collect_map(),
             key: observed.key,
             precedence: observed.precedence,
             configuration: observed.configuration,

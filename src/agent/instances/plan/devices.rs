@@ -20,6 +20,7 @@ use crate::{
     },
     store::Report,
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::BTreeMap;
 
 impl PlanOfOne<'_> {
@@ -61,7 +62,7 @@ impl PlanOfOne<'_> {
         let names = own.iter().chain(&candidates);
         let used = names.flat_map(|name| self.used(name));
         let seen = SeenDevice {
-            usage: used.collect(),
+            usage: used.collect_map(),
             properties: own_properties(device, turn),
             pin: noted_pin(device),
             ..self.seen_device(device)
@@ -149,7 +150,7 @@ impl PlanOfOne<'_> {
         let claims = table.adoptions(uses).changes.into_iter();
         let its = claims.filter(|claim| claim.key == key);
         its.filter_map(|claim| Some((claim.slot.to_string(), claim.to?.to_string())))
-            .collect()
+            .collect_map()
     }
 
     /// The properties of a device's Instance. They are borrowed: each copy is counted first.

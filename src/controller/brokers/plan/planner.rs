@@ -23,6 +23,7 @@ use crate::{
     },
 };
 use k8s_openapi::jiff::Timestamp;
+use petiole_base::collect::CollectMap as _;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -131,7 +132,7 @@ impl<'a> Planner<'a> {
     pub(super) fn places(&self, target: Target<'a>) -> Vec<SeeingNode<'a>> {
         let instance = target.subject.instance;
         let seen = instance.status.iter().flat_map(|status| &status.nodes);
-        let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect();
+        let seen: BTreeMap<_, _> = seen.map(|node| (&node.name, node)).collect_map();
         let reports = if instance.spec.shared {
             self.input.device_reports.of(target.subject.key, instance)
         } else {

@@ -1,5 +1,6 @@
 //! Owns the sockets of a discovery. Probes go out from ports of their own, to which cameras answer. Hello and Bye come to port
 //! 3702; the sockets for these have the address of the group, so that they take nothing from other programs on the port.
+use petiole_base::collect::CollectMap as _;
 use petiole_mdns::Link;
 use petiole_onvif::{Family, Outgoing, To};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
@@ -76,7 +77,7 @@ impl Network {
                 .filter_map(|(family, ip)| Some((family, ip?)));
             known.map(|(family, ip)| ((link.index, family), ip))
         });
-        let wanted: BTreeMap<(u32, Family), IpAddr> = wanted.collect();
+        let wanted: BTreeMap<(u32, Family), IpAddr> = wanted.collect_map();
         self.paths
             .retain(|key, path| wanted.get(key) == Some(&path.address));
         for (key, address) in wanted {

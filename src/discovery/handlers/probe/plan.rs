@@ -7,6 +7,7 @@ use super::{
     details::{Details, Identity, Target},
 };
 use crate::model::device::{Device, DeviceSet};
+use petiole_base::collect::CollectMap as _;
 use petiole_probe::Facts;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -251,7 +252,7 @@ fn properties(answer: &Answer) -> BTreeMap<String, String> {
     facts
         .chain(more)
         .map(|(name, value)| (format!("PROBE_{name}"), value))
-        .collect()
+        .collect_map()
 }
 
 fn device(id: &str, target: &Target, answer: &Answer) -> Device {

@@ -6,6 +6,7 @@ use crate::model::{
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
+use petiole_base::collect::CollectMap as _;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -112,7 +113,7 @@ impl SlotTable {
             let free = free.or_insert_with(|| self.free_slots(&slot.instance).count());
             (slot.id.to_string(), (&slot.instance, *free))
         });
-        let of: BTreeMap<String, (&InstanceName, usize)> = of.collect();
+        let of: BTreeMap<String, (&InstanceName, usize)> = of.collect_map();
         preferred_of(available, must, size, |id| of.get(id).copied())
     }
 

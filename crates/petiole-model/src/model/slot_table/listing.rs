@@ -5,6 +5,7 @@ use crate::model::{
     slot::{INDEX_LIMIT, ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
+use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot as a resource lists it.
@@ -133,7 +134,7 @@ impl SlotTable {
                     self.ids_of(configuration, instances),
                 )
             })
-            .collect();
+            .collect_map();
         // A Configuration without an Instance has no resource.
         self.listed
             .retain(|configuration, _| !configurations.contains(configuration));
@@ -153,7 +154,7 @@ impl SlotTable {
                 self.used_by_configuration(instance)
                     .map(|(n, _)| (n, (*instance).clone()))
             })
-            .collect();
+            .collect_map();
         let mut without_free_id: BTreeSet<&InstanceName> = (instances.iter().copied())
             .filter(|instance| self.instances[*instance].is_offered && !self.is_by_claims(instance))
             .filter(|instance| self.free_slots(instance).next().is_some())
