@@ -29,7 +29,7 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -39,10 +39,6 @@ use tracing::{debug, info, warn};
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
-/// The time without a registration after which a burst of them is over. A patch waits for the end of a burst, but not for longer than
-/// `LONGEST_BURST`: of a Node with 300 resources it costs the API server as much as 20 Instances.
-const SETTLES: Duration = Duration::from_millis(60);
-const LONGEST_BURST: Duration = Duration::from_secs(1);
 /// The time that the kubelet has before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -99,12 +95,12 @@ pub(super) async fn run(
             }
             let began = Instant::now();
             let wait = publisher.round().await;
-            if std::mem::take(&mut publisher.has_patched) {
-                let least = sleep(began.elapsed().max(BETWEEN_PATCHES));
-                tokio::join!(least, end_of_burst(registered.clone()));
+            let pause = if std::mem::take(&mut publisher.has_patched) {
+                BETWEEN_PATCHES
             } else {
-                sleep(began.elapsed().max(BETWEEN_ROUNDS)).await;
-            }
+                BETWEEN_ROUNDS
+            };
+            sleep(began.elapsed().max(pause)).await;
             tokio::select! {
                 changed = listed.changed() => { changed?; publisher.asking.reset(); }
                 changed = registered.changed() => { changed?; publisher.asking.reset(); }
@@ -118,11 +114,6 @@ pub(super) async fn run(
         () = shutdown.cancelled() => Ok(()),
         ended = rounds => ended,
     }
-}
-
-async fn end_of_burst(mut registered: watch::Receiver<BTreeSet<ResourceName>>) {
-    let calm = async { while let Ok(Ok(())) = timeout(SETTLES, registered.changed()).await {} };
-    timeout(LONGEST_BURST, calm).await.ok();
 }
 
 struct CapacityPublisher {
