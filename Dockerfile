@@ -12,8 +12,8 @@ LABEL org.opencontainers.image.title="petiole" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
-# Most of an agent's memory beside its code is buffers of connections. The allocator (malloc(3), mallopt(3)) has one heap instead
-# of one for each thread, and gives back what is free at its end.
+# Most of an agent's memory beside its code is buffers of connections. The allocator (mallopt(3)) has one heap instead of one for each
+# thread, grows it in small steps, gives back what is free at its end, and maps the buffers for which it would have to grow.
 ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=8192 MALLOC_TOP_PAD_=8192 MALLOC_TRIM_THRESHOLD_=65536
 # Only the agent needs root, because the kubelet's folders and sockets are root's: the chart's DaemonSet asks for it.
 USER 65532:65532

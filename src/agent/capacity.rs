@@ -20,7 +20,6 @@ use crate::{
     },
     telemetry::{metrics, metrics::CapacityPatch},
 };
-use petiole_base::collect::CollectMap as _;
 use plan::{CapacityFacts, CapacityMemory, Offer, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -183,7 +182,7 @@ impl CapacityPublisher {
             };
             (name.clone(), offer)
         };
-        listed.iter().map(offer).collect_map()
+        listed.iter().map(offer).collect()
     }
 
     /// Returns whether it was carried out. Where an entry is another one by now, the newest ones are there afterwards.

@@ -22,7 +22,6 @@ use crate::{
     },
     store::{Instances, Store},
 };
-use petiole_base::collect::CollectMap as _;
 use plan::{Action, Existing, KnownContainers};
 use std::{
     collections::BTreeMap,
@@ -190,7 +189,7 @@ fn known(inputs: &Inputs, since: Option<Duration>) -> KnownContainers {
         Some((file, text(&held.key, &instances, &validated, &discoveries)))
     });
     KnownContainers {
-        needed: needed.collect_map(),
+        needed: needed.collect(),
         uses: uses.unwrap_or_default(),
         since,
     }

@@ -47,7 +47,6 @@ use inputs::Watched;
 pub(super) use inputs::{Inputs, Published};
 pub(super) use leftovers::LeftOver;
 use pace::Pace;
-use petiole_base::collect::CollectMap as _;
 use plan::Action;
 pub(super) use plan::desired;
 pub(super) use resource_claim::DeviceRequest;
@@ -271,7 +270,7 @@ impl Plugins {
             .running
             .iter()
             .map(|(name, r)| (name.clone(), r.offered.clone()))
-            .collect_map();
+            .collect();
         let gone = self.gone();
         let mut namespaces =
             list_turns::namespaces(&instances, &node_only, node, &validated.by_claims);

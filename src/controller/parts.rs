@@ -341,7 +341,7 @@ fn only<'k, K: Clone + Ord + 'k, T>(
     keys: impl Iterator<Item = &'k K>,
 ) -> BTreeMap<K, Arc<T>> {
     let known = keys.filter_map(|key| Some((key.clone(), objects.get(key)?.clone())));
-    known.collect_map()
+    known.collect()
 }
 
 /// Returns the Configurations that are there and not known, with the reasons.

@@ -5,7 +5,6 @@ use crate::model::{
     division::Division,
     typed_names::ConfigurationKey,
 };
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -90,7 +89,7 @@ impl Part {
                 bytes += if is_fit { size(device) } else { 0 };
                 is_fit
             });
-            now.devices = fits.collect_map();
+            now.devices = fits.collect();
             removed = count - now.devices.len();
         }
         self.set(bytes);

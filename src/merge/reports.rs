@@ -81,7 +81,7 @@ impl<'a> DeviceReports<'a> {
         device_reports.find_by_node(instances);
         device_reports.find_by_name(instances);
         let pairs = device_reports.instances.iter();
-        device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect_map();
+        device_reports.devices = pairs.map(|(d, key)| (key.clone(), d.clone())).collect();
         device_reports
     }
 

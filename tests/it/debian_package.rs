@@ -102,6 +102,7 @@ fn the_program_takes_what_the_units_give_it() {
     }
     let folder = tempfile::tempdir().unwrap();
     let machine = unpacked(folder.path());
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).unwrap();
     for (name, flags) in [
         (
             "petiole-agent.service",
@@ -122,10 +123,17 @@ fn the_program_takes_what_the_units_give_it() {
             .strip_prefix("/usr/bin/petiole ")
             .unwrap();
         let mut given: Vec<String> = command.split(' ').skip(1).map(str::to_owned).collect();
-        let variables = unit["Environment"].iter();
-        let variables = variables.map(|variable| variable.split_once('=').unwrap().0);
-        // Those of the allocator are for the C library.
-        let variables: Vec<&str> = variables.filter(|v| !v.starts_with("MALLOC_")).collect();
+        // Those of the allocator are for the C library, and those of the image.
+        let (of_malloc, own): (Vec<&str>, Vec<&str>) = (unit["Environment"].iter())
+            .map(|line| line.as_str())
+            .partition(|line| line.starts_with("MALLOC_"));
+        for line in of_malloc {
+            let of_image = format!("\nENV {line}\n");
+            assert!(dockerfile.contains(&of_image), "{name}: {line}");
+        }
+        let variables: Vec<&str> = (own.iter())
+            .map(|line| line.split_once('=').unwrap().0)
+            .collect();
         for variable in &variables {
             let flag = variable.strip_prefix("PETIOLE_").unwrap().to_lowercase();
             given.push(format!("--{}", flag.replace('_', "-")));

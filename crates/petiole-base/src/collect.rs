@@ -1,7 +1,9 @@
-//! Collects into ordered maps by insertion.
+//! Collects into small ordered maps by insertion.
 //!
 //! `BTreeMap::from_iter` sorts first, and the type of its comparison has the iterator in it. Each place that collects a map would get
-//! a sorting algorithm of its own, 5 kB of code, which an agent has in its memory.
+//! a sorting algorithm of its own, 5 kB of code, which an agent has in its memory. Maps of Instances, devices, slots or nodes are
+//! collected as usual: 10,000 pairs that are in order take ten times as long by insertion. So are sets, which share one for each
+//! type of their elements.
 use std::collections::BTreeMap;
 
 /// Collects pairs into a map. Of pairs with the same key the last one stays, as with `collect`.

@@ -11,7 +11,6 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use petiole_base::collect::CollectMap as _;
 use petiole_model::model::{
     node_labels::{LabelChanges, Labels, VALUE, key},
     node_resources::{EntryChange, NodeResources, Part},
@@ -104,7 +103,7 @@ impl Nodes {
             };
             (NodeName::new(name), listed)
         });
-        Ok(listed.collect_map())
+        Ok(listed.collect())
     }
 
     /// Applies all changes or none, and returns the new resources of the Node. The API server rejects the patch with
@@ -134,7 +133,7 @@ fn resources(node: NodePart, prefixes: &ResourcePrefixes) -> NodeResources {
     let ours = |map: BTreeMap<String, Quantity>| {
         map.into_iter()
             .filter_map(|(resource, quantity)| Some((prefixes.own_name(resource)?, quantity.0)))
-            .collect_map()
+            .collect()
     };
     NodeResources {
         capacity: ours(node.status.capacity),

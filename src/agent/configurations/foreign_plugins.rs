@@ -10,7 +10,6 @@ use crate::{
     model::{resource_name::ResourceName, typed_names::ConfigurationName},
     store::Configurations,
 };
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -130,7 +129,7 @@ impl ForeignPlugins {
             .retain(|_, (_, last)| now.saturating_sub(*last) < hold);
         let ids = (self.listed.iter())
             .map(|(resource, (id, _))| (resource.clone(), id.clone()))
-            .collect_map();
+            .collect();
         let is_changed = is_another || self.ids != ids;
         (self.asked, self.ids) = (kubelet, ids);
         is_changed

@@ -8,7 +8,6 @@ mod waiting;
 mod world;
 
 use budget::InstanceBudget;
-use petiole_base::collect::CollectMap as _;
 pub(crate) use waiting::Arrivals;
 use world::PlanOfOne;
 pub(crate) use world::{Absences, World};
@@ -119,7 +118,7 @@ impl<'a> PlanOfOne<'a> {
         let unseen: BTreeMap<_, _> = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))
-            .collect_map();
+            .collect();
         let own_named = unseen.iter().filter(|(key, instance)| {
             let is_here = instance.spec.shared || instance.is_of(world.node);
             let is_its = instance.spec.scope() == accepted.scope && is_here;
@@ -127,7 +126,7 @@ impl<'a> PlanOfOne<'a> {
         });
         let own_named = own_named.filter_map(|(key, i)| Some((device_id(i)?, *key)));
         Self {
-            own_named: own_named.collect_map(),
+            own_named: own_named.collect(),
             world,
             key,
             accepted,

@@ -12,7 +12,6 @@ use crate::{
     model::{plugin_name::PluginName, typed_names::ConfigurationKey},
     store::Instances,
 };
-use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -82,7 +81,7 @@ pub(super) fn namespaces(
     let without_instances = node_only.iter();
     let mut namespaces: BTreeMap<PluginName, String> = without_instances
         .map(|(name, offer)| (name.into(), offer.namespace().to_owned()))
-        .collect_map();
+        .collect();
     for (key, instance) in instances {
         let configuration = instance.spec.configuration_key(&key.namespace);
         for resource in plan::resources_of(instance, node, by_claims.contains(&configuration)) {

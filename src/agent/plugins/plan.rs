@@ -20,7 +20,6 @@ use crate::{
     },
     store::Instances,
 };
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
@@ -94,7 +93,7 @@ pub(crate) fn desired(
         }
     }
     let by_name = |offered: Offered| (offered.resource.plugin(), offered);
-    offered.into_values().map(by_name).collect_map()
+    offered.into_values().map(by_name).collect()
 }
 
 /// Returns the resources of this node: that of each Instance, and that of each Configuration with an Instance. If an
@@ -114,7 +113,7 @@ pub(crate) fn resources(
         .into_iter()
         .chain(of_instances)
         .map(|resource| (resource.plugin(), resource))
-        .collect_map()
+        .collect()
 }
 
 /// Returns the resources that this node has because of an Instance: those of its Configuration and of itself. A resource

@@ -22,7 +22,6 @@ use crate::{
     store::{About, Exchange, Instances, Store, StoreError},
 };
 use futures::{StreamExt as _, stream};
-use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -45,7 +44,7 @@ fn shown(key: &InstanceKey, instance: &Instance) -> BTreeMap<u32, (SlotOwner, Op
             .unwrap_or_else(|_| Some(SlotOwner::Node(usage.as_str().into())))?;
         (slot.instance == key.name).then(|| (slot.index, (owner, told.remove(&slot.index))))
     });
-    held.collect_map()
+    held.collect()
 }
 
 /// Returns what is to be written, by Instance.

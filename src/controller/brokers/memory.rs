@@ -13,7 +13,6 @@ use crate::{
     model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A broker that ran for so long and fails then starts over with the shortest wait.
@@ -59,7 +58,7 @@ impl BrokerMemory {
             .filter_map(|(key, instance)| {
                 Some((instance.metadata.uid.as_deref()?, (key, &**instance)))
             })
-            .collect_map();
+            .collect();
         let mut notices = vec![];
         for (key, pod) in &world.pods {
             let owner = pod.meta.owner.as_deref();

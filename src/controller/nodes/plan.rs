@@ -22,7 +22,6 @@ use crate::{
     },
 };
 use json_patch::Patch;
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -123,7 +122,7 @@ pub(crate) fn plan(reported: &Reported<'_>, memory: &NodeMemory, now: Now) -> Pl
         reports: planner.device_reports,
         labels: (world.nodes.keys())
             .map(|name| (names::node_label(name), name))
-            .collect_map(),
+            .collect(),
         now: now.clock,
     };
     let mut plan = Plan::default();

@@ -61,7 +61,7 @@ impl Mirror {
             .into_iter()
             .map(|c| (configuration_key(&c.metadata), Arc::new(c)));
         let earlier = Earlier {
-            instances: instances.collect_map(),
+            instances: instances.collect(),
             configurations: Configurations {
                 objects: configurations.collect_map(),
                 ..Configurations::default()

@@ -9,7 +9,6 @@ use crate::{
     model::{budget::json_bytes, limits, typed_names::ConfigurationKey},
     store::interface::Report,
 };
-use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The bytes of a message that is cut because there is no room for all.
@@ -102,7 +101,7 @@ impl Candidates {
     fn new(view: &ConfigurationView, report: &Report) -> Self {
         let sizes: BTreeMap<&str, usize> = (view.all())
             .filter_map(|device| Some((device.id.as_deref()?, json_bytes(device) + 1)))
-            .collect_map();
+            .collect();
         let devices = report.announced.iter();
         let devices: Vec<_> = devices
             .filter_map(|id| Some((id.clone(), *sizes.get(id.as_str())?)))

@@ -8,7 +8,6 @@ use crate::{
         news::is_same_for,
     },
 };
-use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The most deletions that no watch has reported yet. There are never nearly as many at a time. Beyond it: the
@@ -252,7 +251,7 @@ impl KnownInstances {
         (self.instances.iter())
             .filter(|(_, instance)| is_there(instance))
             .map(|(key, instance)| (key.clone(), instance.clone()))
-            .collect_map()
+            .collect()
     }
 }
 

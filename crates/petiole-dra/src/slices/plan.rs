@@ -15,7 +15,6 @@ use k8s_openapi::{
     },
 };
 use kube::core::TypeMeta;
-use petiole_base::collect::CollectMap as _;
 use petiole_base::quantity::count;
 use std::collections::BTreeMap;
 
@@ -150,7 +149,7 @@ fn layout(devices: &[Device], current: &BTreeMap<usize, &ResourceSlice>) -> Vec<
         .iter()
         .flat_map(|(n, slice)| slice.spec.devices.iter().map(|d| (&*d.name, *n)))
         .filter(|(_, n)| *n < count)
-        .collect_map();
+        .collect();
     let mut free = vec![DEVICES_OF_SLICE_MAX; count];
     let mut placed: Vec<Option<usize>> = devices
         .iter()

@@ -2,7 +2,6 @@
 //!
 //! A device does not depend on Kubernetes: names, slots and Instances are derived from it elsewhere.
 use super::{names::digest_32, pin::Pin};
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -165,7 +164,7 @@ impl DeviceSet {
         Self {
             devices: (devices.into_iter())
                 .map(|d| (d.id.clone(), Arc::new(d)))
-                .collect_map(),
+                .collect(),
             complete: true,
             left_out: false,
             problems: Vec::new(),

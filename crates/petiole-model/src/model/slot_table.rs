@@ -30,7 +30,6 @@ use super::{
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::{ConfigurationName, NodeName},
 };
-use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -374,7 +373,7 @@ impl From<ObservedSlots> for InstanceSlots {
             (slot.instance == observed.key.name).then_some((slot.index, owner))
         });
         Self {
-            owners: owners.collect_map(),
+            owners: owners.collect(),
             key: observed.key,
             precedence: observed.precedence,
             configuration: observed.configuration,

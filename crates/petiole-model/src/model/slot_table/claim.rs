@@ -6,7 +6,6 @@ use crate::model::{
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
-use petiole_base::collect::CollectMap as _;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -113,7 +112,7 @@ impl SlotTable {
             let free = free.or_insert_with(|| self.free_slots(&slot.instance).count());
             (slot.id.to_string(), (&slot.instance, *free))
         });
-        let of: BTreeMap<String, (&InstanceName, usize)> = of.collect_map();
+        let of: BTreeMap<String, (&InstanceName, usize)> = of.collect();
         preferred_of(available, must, size, |id| of.get(id).copied())
     }
 

@@ -5,7 +5,6 @@ use crate::model::{
     slot::{INDEX_LIMIT, ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
-use petiole_base::collect::CollectMap as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot as a resource lists it.
@@ -134,7 +133,7 @@ impl SlotTable {
                     self.ids_of(configuration, instances),
                 )
             })
-            .collect_map();
+            .collect();
         // A Configuration without an Instance has no resource.
         self.listed
             .retain(|configuration, _| !configurations.contains(configuration));
@@ -154,7 +153,7 @@ impl SlotTable {
                 self.used_by_configuration(instance)
                     .map(|(n, _)| (n, (*instance).clone()))
             })
-            .collect_map();
+            .collect();
         let mut without_free_id: BTreeSet<&InstanceName> = (instances.iter().copied())
             .filter(|instance| self.instances[*instance].is_offered && !self.is_by_claims(instance))
             .filter(|instance| self.free_slots(instance).next().is_some())

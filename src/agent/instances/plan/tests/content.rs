@@ -103,8 +103,7 @@ fn a_device_whose_identity_changes_has_one_instance_in_the_end() {
     let mut fixture = Fixture::new("");
     fixture.see(&["a"], true);
     fixture.settle();
-    let accepted = fixture.accepted();
-    accepted.scope = Scope::Node;
+    fixture.accepted().scope = Scope::Node;
     let shared = fixture.names()[0].to_owned();
     fixture.settle();
     assert_eq!(fixture.names().len(), 1);

@@ -70,8 +70,7 @@ fn an_agent_that_restarts_counts_anew_also_of_an_instance_that_its_node_has_left
 #[test]
 fn a_node_that_does_not_look_any_more_says_of_no_device_that_it_is_gone() {
     let mut fixture = held(", gracePeriodSeconds: 0");
-    let accepted = fixture.accepted();
-    accepted.selection = Selection::LeftOut;
+    fixture.accepted().selection = Selection::LeftOut;
     fixture.see(&[], true);
     assert_eq!(fixture.said(), state("Left", false));
     fixture.uptime = 6_000;

@@ -63,8 +63,7 @@ fn an_instance_of_a_device_that_has_another_one_now_stays_while_it_is_held() {
     fixture.settle();
     fixture.hold(Some(NODE));
     let shared = fixture.names()[0].to_owned();
-    let accepted = fixture.accepted();
-    accepted.scope = Scope::Node;
+    fixture.accepted().scope = Scope::Node;
     fixture.settle();
     assert_eq!(fixture.names().len(), 2);
     assert_eq!(

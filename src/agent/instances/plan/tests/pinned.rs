@@ -85,8 +85,7 @@ fn a_device_is_pinned_when_its_configuration_begins_to_pin_and_anew_when_the_pin
 fn a_pinned_device_whose_instance_names_no_node_is_not_pinned_to_another_host() {
     for scope in [Scope::Shared, Scope::Node] {
         let mut fixture = Fixture::new(", gracePeriodSeconds: 10");
-        let accepted = fixture.accepted();
-        accepted.scope = scope;
+        fixture.accepted().scope = scope;
         fixture.see_devices([device(OURS)], true);
         fixture.settle();
         fixture.leave();

@@ -103,8 +103,7 @@ fn a_node_that_the_selector_leaves_out_lets_go_at_once_and_keeps_all_while_its_l
     let new = fixture.reported().remove(0);
     fixture.merged(&[NODE], &new);
     let select = |fixture: &mut Fixture, selection| {
-        let accepted = fixture.accepted();
-        accepted.selection = selection;
+        fixture.accepted().selection = selection;
     };
     select(&mut fixture, Selection::Unknown);
     assert_eq!(fixture.reported()[0].state, None);
@@ -126,8 +125,7 @@ fn a_container_keeps_its_slot_when_the_labels_of_its_node_change_and_the_node_is
     let new = fixture.reported().remove(0);
     let named = fixture.merged(&[NODE], &new);
     fixture.hold(Some(NODE));
-    let accepted = fixture.accepted();
-    accepted.selection = Selection::LeftOut;
+    fixture.accepted().selection = Selection::LeftOut;
     let [left] = fixture.reported().try_into().unwrap();
     assert_eq!(
         (left.state.as_deref(), left.instance),
