@@ -60,9 +60,6 @@ krew version url folder:
 leaks:
     cargo test --locked --test leaks -- --ignored
 
-# Many cases repay the longer build: each takes a third of the time. Large units are optimised better.
-optimised := "--config profile.dev.package.petiole.opt-level=1 --config profile.dev.package.petiole.codegen-units=16 --config profile.dev.package.petiole-base.opt-level=1 --config profile.dev.package.petiole-cluster.opt-level=1 --config profile.dev.package.petiole-kubelet.opt-level=1 --config profile.dev.package.petiole-kubelet-api.opt-level=1 --config profile.dev.package.petiole-mdns.opt-level=1 --config profile.dev.package.petiole-model.opt-level=1 --config profile.dev.package.petiole-telemetry.opt-level=1"
-
 # All properties with cases drawn at random, CASES of each; with the SEED that a failed run printed, the same cases again
 properties cases="2000" seed="":
     #!/usr/bin/env bash
@@ -70,7 +67,7 @@ properties cases="2000" seed="":
     seed={{ seed }}
     export PROPTEST_CASES={{ cases }} PROPTEST_RNG_SEED=${seed:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
     echo "just properties $PROPTEST_CASES $PROPTEST_RNG_SEED"
-    cargo test --locked {{ optimised }} --lib -- --skip simulation
+    cargo test --locked --lib -- --skip simulation
 
 # A simulated cluster through N histories of faults: `just simulate --seeds 10000`, `just simulate --first 17 --seeds 1`
 simulate *options:
@@ -87,9 +84,7 @@ simulate *options:
       esac
     done
     export SIMULATION_FIRST=$first SIMULATION_SEEDS=$seeds SIMULATION_GOES_ON=$goes_on
-    options=()
-    if [ "$seeds" -ge 500 ]; then options=({{ optimised }}); fi
-    cargo test --locked "${options[@]}" --lib simulation -- --ignored --nocapture
+    cargo test --locked --lib simulation -- --ignored --nocapture
 
 # The documentation of all crates, for those who work on it, without a broken link
 docs:

@@ -19,15 +19,16 @@ note() {
 
 # within SECONDS CLAIM CMD…: CMD succeeds in time. Leaves in TOOK how long it took.
 # Beside what computes on the same processors (QUIET) it has three times as long, and what was late is told: the limits of `speed` are
-# judged when that has ended.
+# judged when that has ended. Most of what a lane computes is tries, so their pauses grow there with what has been waited.
 within() {
-  local limit=$1 claim=$2 began=$EPOCHREALTIME longest=$1
+  local limit=$1 claim=$2 began=$EPOCHREALTIME longest=$1 pause=0.03
   shift 2
   [ -z "${QUIET:-}" ] || longest=$(awk "BEGIN { print 3 * $limit }")
   until "$@" >/dev/null 2>&1; do
     TOOK=$(since "$began")
     awk "BEGIN { exit !($TOOK < $longest) }" || fail "not within $longest s: $claim"
-    sleep 0.03
+    [ -z "${QUIET:-}" ] || pause=$(awk "BEGIN { p = $TOOK / 8; if (p < 0.03) p = 0.03; if (p > 1) p = 1; print p }")
+    sleep "$pause"
   done
   TOOK=$(since "$began")
   if awk "BEGIN { exit !($TOOK > $limit + 0.5) }"; then note "LATE: $TOOK s instead of $limit s: $claim"; fi
@@ -39,11 +40,12 @@ since() {
 
 # for_all_of SECONDS CLAIM CMD…: CMD succeeds the whole time.
 for_all_of() {
-  local limit=$1 claim=$2 began=$EPOCHREALTIME
+  local limit=$1 claim=$2 began=$EPOCHREALTIME pause=0.1
   shift 2
+  [ -z "${QUIET:-}" ] || pause=0.4
   while awk "BEGIN { exit !($(since "$began") < $limit) }"; do
     "$@" >/dev/null 2>&1 || fail "not true after $(since "$began") s: $claim"
-    sleep 0.1
+    sleep "$pause"
   done
 }
 
