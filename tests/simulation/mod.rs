@@ -63,6 +63,7 @@ use node::Node;
 use serde_json::{Value, json};
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     rc::Rc,
     sync::Arc,
 };
@@ -90,6 +91,8 @@ struct World {
     stormy: Cell<u64>,
     nodes: Vec<Node>,
     devices: Devices,
+    /// The name of each device's Instance on each node, which takes long to compute.
+    instance_names: RefCell<BTreeMap<(&'static str, String, usize), String>>,
     /// The validated Configurations of every agent.
     validated: Arc<ValidatedConfigurations>,
     /// True if the API server can list objects as the first events of a watch.
@@ -157,6 +160,7 @@ impl World {
             stormy: Cell::default(),
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
             devices: Devices::default(),
+            instance_names: RefCell::default(),
             validated: Arc::new(validated),
             streams_lists,
             has_claims,
@@ -220,15 +224,19 @@ impl World {
 
     /// Returns the first name of a device's Instance.
     fn instance_name(&self, thing: &Thing, at: usize) -> String {
-        let id = DeviceId::new(&thing.id);
-        let node = &self.nodes[at].name;
-        let [name, _] = InstanceName::candidates(
-            &thing.configuration.into(),
-            &id,
-            thing.scope(),
-            &node.as_str().into(),
-        );
-        name.to_string()
+        let mut names = self.instance_names.borrow_mut();
+        let name = names
+            .entry((thing.configuration, thing.id.clone(), at))
+            .or_insert_with(|| {
+                let [name, _] = InstanceName::candidates(
+                    &thing.configuration.into(),
+                    &DeviceId::new(&thing.id),
+                    thing.scope(),
+                    &self.nodes[at].name.as_str().into(),
+                );
+                name.to_string()
+            });
+        name.clone()
     }
 }
 
