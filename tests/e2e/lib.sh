@@ -19,7 +19,8 @@ note() {
 
 # within SECONDS CLAIM CMD…: CMD succeeds in time. Leaves in TOOK how long it took.
 # Beside what computes on the same processors (QUIET) it has three times as long, and what was late is told: the limits of `speed` are
-# judged when that has ended. Most of what a lane computes is tries, so their pauses grow there with what has been waited.
+# judged when that has ended. Most of what a lane computes is tries, so their pauses grow there with what has been waited,
+# to as much as is not called late.
 within() {
   local limit=$1 claim=$2 began=$EPOCHREALTIME longest=$1 pause=0.03
   shift 2
@@ -27,7 +28,7 @@ within() {
   until "$@" >/dev/null 2>&1; do
     TOOK=$(since "$began")
     awk "BEGIN { exit !($TOOK < $longest) }" || fail "not within $longest s: $claim"
-    [ -z "${QUIET:-}" ] || pause=$(awk "BEGIN { p = $TOOK / 8; if (p < 0.03) p = 0.03; if (p > 1) p = 1; print p }")
+    [ -z "${QUIET:-}" ] || pause=$(awk "BEGIN { p = $TOOK / 8; if (p < 0.03) p = 0.03; if (p > 0.5) p = 0.5; print p }")
     sleep "$pause"
   done
   TOOK=$(since "$began")
