@@ -1,7 +1,7 @@
 //! Follows the slices that the API server has.
 use crate::resource::{ResourceSlice, ResourceSliceSpec};
 use kube::{ResourceExt as _, runtime::watcher::Event};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The slices of one publisher by their names.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub(crate) struct Stored {
     trimmed: BTreeMap<String, Trimmed>,
     /// The objects of a list that is not complete.
     listing: BTreeMap<String, ResourceSlice>,
+    /// The slices that were written since that list began, which may not have them yet.
+    written: BTreeSet<String>,
     pub(crate) is_complete: bool,
 }
 
@@ -39,12 +41,28 @@ impl Stored {
     ) -> Change {
         let mut change = Change::Other;
         match event {
-            Event::Init => self.listing.clear(),
+            Event::Init => {
+                self.listing.clear();
+                self.written.clear();
+            }
             Event::InitApply(slice) if is_ours(&slice) => {
                 self.listing.insert(slice.name_any(), without_fields(slice));
             }
             Event::InitDone => {
-                self.slices = std::mem::take(&mut self.listing);
+                let before = std::mem::replace(&mut self.slices, std::mem::take(&mut self.listing));
+                let written = std::mem::take(&mut self.written);
+                for (name, slice) in before
+                    .into_iter()
+                    .filter(|(name, _)| written.contains(name))
+                {
+                    if self
+                        .slices
+                        .get(&name)
+                        .is_none_or(|listed| version(listed) < version(&slice))
+                    {
+                        self.slices.insert(name, slice);
+                    }
+                }
                 self.is_complete = true;
             }
             Event::Apply(slice) if is_ours(&slice) => {
@@ -67,6 +85,7 @@ impl Stored {
 
     /// Takes the answer to a write, which comes before the event of it.
     pub(crate) fn put(&mut self, slice: ResourceSlice) {
+        self.written.insert(slice.name_any());
         self.slices.insert(slice.name_any(), without_fields(slice));
         self.forget_trimmed();
     }
@@ -118,4 +137,45 @@ fn version(slice: &ResourceSlice) -> Option<u64> {
 fn without_fields(mut slice: ResourceSlice) -> ResourceSlice {
     slice.metadata.managed_fields = None;
     slice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str, version: &str) -> ResourceSlice {
+        let mut slice = ResourceSlice::default();
+        slice.metadata.name = Some(name.to_owned());
+        slice.metadata.resource_version = Some(version.to_owned());
+        slice
+    }
+
+    #[test]
+    fn what_was_written_while_a_list_came_is_newer_than_the_list() {
+        let mut stored = Stored::default();
+        let listed = |stored: &mut Stored,
+                          slices: &[(&str, &str)],
+                          written: &[(&str, &str)]| {
+            stored.apply(Event::Init, |_| true);
+            for (name, version) in slices {
+                stored.apply(Event::InitApply(slice(name, version)), |_| true);
+            }
+            for (name, version) in written {
+                stored.put(slice(name, version));
+            }
+            stored.apply(Event::InitDone, |_| true);
+            let names = stored.slices.iter();
+            let names = names.map(|(name, slice)| format!("{name} {}", version(slice).unwrap()));
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            listed(&mut stored, &[("a", "3"), ("b", "4")], &[]),
+            ["a 3", "b 4"]
+        );
+        let written = [("a", "10"), ("c", "9")];
+        let there = listed(&mut stored, &[("a", "3"), ("b", "4")], &written);
+        assert_eq!(there, ["a 10", "b 4", "c 9"]);
+        // The next list has what was written before it, or it is gone.
+        assert_eq!(listed(&mut stored, &[("a", "10")], &[]), ["a 10"]);
+    }
 }
