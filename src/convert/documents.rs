@@ -17,6 +17,8 @@ pub(super) struct Source {
     /// The labels of the nodes where it runs, or null.
     pub(super) node_selector: Value,
     pub(super) entries: Vec<Value>,
+    /// The names of the ConfigMaps that its Pod has as volumes; of a file the ConfigMap that it is of.
+    config_maps: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -43,15 +45,7 @@ pub(super) fn read(
         let words = arguments.iter().map(String::as_str);
         input.container(Source::new("the arguments"), words, converted);
     }
-    for reader in std::mem::take(&mut input.readers) {
-        if input.files.is_empty() {
-            converted.refuse(&reader.origin, "it reads a file that is not in the input: add its ConfigMap, or the file of its image");
-        }
-        for file in &mut input.files {
-            file.domain = reader.domain.clone().or(file.domain.take());
-            file.node_selector = reader.node_selector.clone();
-        }
-    }
+    input.give_files_to_readers(converted);
     input.sources.append(&mut input.files);
     input
 }
@@ -63,9 +57,45 @@ impl Source {
             ..Self::default()
         }
     }
+
+    /// Returns whether this plugin may have this file: by its volumes, or because nothing says whose it is.
+    fn may_read(&self, file: &Self) -> bool {
+        self.config_maps.is_empty() || file.config_maps.is_empty() || self.has(file)
+    }
+
+    fn has(&self, file: &Self) -> bool {
+        !self.config_maps.is_disjoint(&file.config_maps)
+    }
 }
 
 impl Input {
+    /// Gives each file what the plugin that reads it was told beside it. A file without a name, such as that of an image, is the only
+    /// plugin's.
+    fn give_files_to_readers(&mut self, converted: &mut Converted) {
+        let readers = std::mem::take(&mut self.readers);
+        let has_file = |reader: &Source| self.files.iter().any(|file| reader.may_read(file));
+        for reader in readers.iter().filter(|reader| !has_file(reader)) {
+            converted.refuse(&reader.origin, "it reads a file that is not in the input: add its ConfigMap, or the file of its image");
+        }
+        self.files.retain_mut(|file| {
+            let named = readers.iter().filter(|reader| reader.has(file));
+            let named: Vec<&Source> = named.collect();
+            let may_read = readers.iter().filter(|reader| reader.may_read(file));
+            let its = if named.is_empty() { may_read.collect() } else { named };
+            let told = |reader: &Source| (reader.domain.clone(), reader.node_selector.clone());
+            let [first, others @ ..] = its.as_slice() else {
+                return true;
+            };
+            if others.iter().any(|other| told(other) != told(first)) {
+                converted.refuse(&file.origin, "several plugins that were told different nodes or domains may read it: convert each with its file by itself");
+                return false;
+            }
+            file.domain = first.domain.clone().or(file.domain.take());
+            file.node_selector = first.node_selector.clone();
+            true
+        });
+    }
+
     fn add(&mut self, mut document: Value, converted: &mut Converted) {
         let kind = document["kind"].as_str().unwrap_or(FILE).to_owned();
         let of = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
@@ -90,8 +120,12 @@ impl Input {
             "ConfigMap" => {
                 let texts = document["data"].as_object().into_iter().flatten();
                 let texts = texts.filter_map(|(_, text)| yaml::from_str(text.as_str()?).ok());
-                self.files
-                    .extend(texts.filter_map(|text| file(origin, &text)));
+                let files = texts.filter_map(|text| file(origin, &text));
+                let config_maps = BTreeSet::from([of("name").to_owned()]);
+                self.files.extend(files.map(|file| Source {
+                    config_maps: config_maps.clone(),
+                    ..file
+                }));
             }
             _ if document.is_null() => return,
             _ => self.files.extend(file(origin, &document)),
@@ -123,6 +157,8 @@ impl Input {
             }
             let mut source = Source::new(origin);
             source.node_selector = spec["nodeSelector"].clone();
+            let maps = array(&spec["volumes"]).filter_map(|v| v["configMap"]["name"].as_str());
+            source.config_maps = maps.map(str::to_owned).collect();
             self.container(source, words, converted);
             if spec["affinity"]["nodeAffinity"].is_object() {
                 converted.note(origin, "its node affinity has no counterpart: label its nodes, and add nodeSelector to the Configurations");

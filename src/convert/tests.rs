@@ -344,6 +344,33 @@ fn a_plugin_and_its_config_map_are_read_together() {
 }
 
 #[test]
+fn each_plugin_has_its_own_config_map_and_nodes() {
+    let pair = |name: &str, volume: &str| {
+        let volumes = format!("[{{configMap: {{name: {volume}}}}}]");
+        let data =
+            format!("devices: [{{name: {name}, groups: [{{paths: [{{path: /dev/{name}}}]}}]}}]");
+        format!(
+            "---\n{{kind: DaemonSet, metadata: {{name: {name}}}, spec: {{template: {{spec: {{nodeSelector: {{on: {name}}}, volumes: {volumes}, containers: [{{image: x/generic-device-plugin:1, args: [--domain, {name}.io]}}]}}}}}}}}\n---\n{{kind: ConfigMap, metadata: {{name: {name}}}, data: {{c: '{data}'}}}}\n"
+        )
+    };
+    let two = of(&format!("{}{}", pair("a", "a"), pair("b", "b")));
+    assert_eq!(two.refused, 0, "{two:?}");
+    assert_eq!(names(&two), ["a a.io/a", "b b.io/b"]);
+    let on: Vec<_> = specs(&two)
+        .iter()
+        .map(|spec| spec["nodeSelector"]["on"].clone())
+        .collect();
+    assert_eq!(on, ["a", "b"]);
+    // Both read one file, and no plugin reads the other.
+    let one = of(&format!("{}{}", pair("a", "a"), pair("b", "a")));
+    assert_eq!(names(&one), ["b squat.ai/b"]);
+    assert!(
+        refused(&one)[0].contains("told different nodes or domains"),
+        "{one:?}"
+    );
+}
+
+#[test]
 fn two_configurations_of_one_name_and_one_that_is_too_long_are_refused() {
     let path = "groups: [{paths: [{path: /dev/a}]}]";
     let long = "a".repeat(53);
