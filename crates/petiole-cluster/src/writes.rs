@@ -6,11 +6,13 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 
 /// The kinds that we write. Any other kind counts as `other`, so that the label is bounded.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 21] = [
     "configmaps",
     "configurations",
     "configurations/status",
     "customresourcedefinitions",
+    "deviceclasses",
+    "endpointslices",
     "events",
     "instances",
     "instances/status",
@@ -20,6 +22,9 @@ const KINDS: [&str; 16] = [
     "nodes",
     "nodes/status",
     "pods",
+    "pods/eviction",
+    "resourceclaimtemplates",
+    "resourceslices",
     "services",
     "subjectaccessreviews",
     "tokenreviews",
@@ -146,7 +151,11 @@ mod tests {
             ),
             ("/api/v1/nodes/node-a/status", "nodes/status"),
             ("/api/v1/namespaces/default/pods", "pods"),
-            ("/api/v1/namespaces/default/pods/p/eviction", "other"),
+            (
+                "/api/v1/namespaces/default/pods/p/eviction",
+                "pods/eviction",
+            ),
+            ("/api/v1/namespaces/default/pods/p/binding", "other"),
             ("/api/v1/namespaces/default", "other"),
             ("/apis/batch/v1/namespaces/default/jobs/j", "jobs"),
             ("/apis/events.k8s.io/v1/namespaces/default/events", "events"),
