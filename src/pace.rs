@@ -29,27 +29,6 @@ impl<K: Ord + Clone> Pace<K> {
         }
     }
 
-    /// Returns the items that may be done now, and the others with their waits. The first are recorded as done.
-    pub fn due<T>(
-        &mut self,
-        wanted: Vec<T>,
-        key: impl Fn(&T) -> K,
-        now: Instant,
-    ) -> (Vec<T>, Vec<(T, Duration)>) {
-        self.forget(now);
-        let (mut due, mut later) = (vec![], vec![]);
-        for one in wanted {
-            match self.wait(&key(&one), now) {
-                None => {
-                    self.done(key(&one), now);
-                    due.push(one);
-                }
-                Some(left) => later.push((one, left)),
-            }
-        }
-        (due, later)
-    }
-
     /// Returns the remaining wait for this key; `None` if it may be done now.
     pub fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
         let left = self
@@ -74,10 +53,6 @@ impl<K: Ord + Clone> Pace<K> {
         self.done.remove(key);
     }
 
-    pub fn knows(&self, key: &K) -> bool {
-        self.done.contains_key(key)
-    }
-
     /// Drops the entries whose last repetition is long ago. They start over with the first wait.
     pub fn forget(&mut self, now: Instant) {
         (self.done).retain(|_, done| done.not_before + self.longest * 2 > now);
@@ -97,26 +72,24 @@ mod tests {
         let mut now = Instant::now();
         let mut waits = vec![];
         for _ in 0..10 {
-            assert_eq!(pace.due(vec!["a"], |k| *k, now), (vec!["a"], vec![]));
-            let (due, later) = pace.due(vec!["a"], |k| *k, now);
-            assert!(due.is_empty());
-            let [("a", wait)] = later[..] else {
-                panic!("{later:?}");
-            };
+            assert_eq!(pace.wait(&"a", now), None);
+            pace.done("a", now);
+            let wait = pace.wait(&"a", now).unwrap();
             waits.push(wait);
             now += wait;
         }
         assert!(waits[0] <= FIRST);
         assert!(waits[9] > LONGEST / 2 && waits[9] <= LONGEST, "{waits:?}");
-        assert_eq!(pace.due(vec!["b"], |k| *k, now), (vec!["b"], vec![]));
+        assert_eq!(pace.wait(&"b", now), None);
     }
 
     #[test]
     fn what_was_left_alone_begins_anew_and_takes_no_memory() {
         let mut pace = Pace::new(FIRST, LONGEST);
         let now = Instant::now();
-        pace.due(vec!["a"], |k| *k, now);
-        pace.due(vec!["b"], |k| *k, now + LONGEST * 3);
+        pace.done("a", now);
+        pace.done("b", now + LONGEST * 3);
+        pace.forget(now + LONGEST * 3);
         assert_eq!(pace.done.keys().collect::<Vec<_>>(), [&"b"]);
     }
 }

@@ -1,9 +1,9 @@
 //! The kubelet's pod resources API, as far as it is about our resources.
 use super::{
     settings::Settings,
-    values::{IdsByPlugin, IdsByResource, PodList},
+    values::{IdsByResource, PodList},
 };
-use crate::model::{names::ObjectKey, plugin_name::PluginName, resource_name::ResourcePrefixes};
+use crate::model::{names::ObjectKey, resource_name::ResourcePrefixes};
 use petiole_kubelet_api::{
     pod_resources::{
         AllocatableResourcesRequest, ContainerDevices, ListPodResourcesRequest, PodResources,
@@ -42,7 +42,6 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &ResourcePrefixes) -> Po
         }
         list.pods.insert(key);
     }
-    list.ids = by_plugin(&list.by_resource);
     list
 }
 
@@ -80,47 +79,4 @@ fn of_prefixes(
         }
     }
     ids
-}
-
-/// Returns the ids by the device plugin that they were made for. An id begins with that name, whatever the resource is
-/// called.
-pub(crate) fn by_plugin(by_resource: &IdsByResource) -> IdsByPlugin {
-    let mut ids = IdsByPlugin::new();
-    for id in by_resource.values().flatten() {
-        if let Some(plugin) = PluginName::of_id(id) {
-            ids.entry(plugin).or_default().insert(id.clone());
-        }
-    }
-    ids
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn a_held_id_belongs_to_what_it_was_made_for_whatever_its_resource_is_called() {
-        let prefixes = "akri.sh,pflex.io".parse().unwrap();
-        let device = |(resource, id): (&str, &str)| ContainerDevices {
-            resource_name: resource.to_owned(),
-            device_ids: vec![id.to_owned()],
-            ..ContainerDevices::default()
-        };
-        let devices = [
-            ("akri.sh/block-8120fe", "block-8120fe-0"),
-            ("akri.sh/block", "block-0"),
-            ("pflex.io/block", "block-1"),
-            ("example.com/block", "block-2"),
-        ];
-        let plugin = |id: &str| PluginName::of_id(id).unwrap();
-        let ids = |of: &[&str]| of.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(
-            by_plugin(&of_prefixes(devices.map(device), &prefixes)),
-            IdsByPlugin::from([
-                (plugin("block-8120fe-0"), ids(&["block-8120fe-0"])),
-                (plugin("block-0"), ids(&["block-0", "block-1"])),
-            ])
-        );
-    }
 }

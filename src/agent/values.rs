@@ -6,7 +6,6 @@ use crate::{
         device::{Device, Scope},
         instance_name::InstanceName,
         names::ObjectKey,
-        plugin_name::PluginName,
         resource_name::{ResourceName, ResourcePrefixes},
         resource_names::ResourceNames,
         slot_table::{Resource, Use},
@@ -88,7 +87,7 @@ impl ValidatedConfigurations {
     }
 
     /// Notes the accepted Configurations whose devices the scheduler gives out.
-    pub(crate) fn divide_by_allocation(&mut self) {
+    pub(super) fn divide_by_allocation(&mut self) {
         let is_by_claims =
             |of: &AcceptedConfiguration| of.configuration.spec.allocation == Allocation::Dra;
         let accepted = self.accepted.iter().filter(|(_, of)| is_by_claims(of));
@@ -176,10 +175,6 @@ pub(super) struct KubeletSocket {
 /// The ids of slots in the kubelet's words, by the resource that the kubelet has them for.
 pub(crate) type IdsByResource = BTreeMap<ResourceName, BTreeSet<String>>;
 
-/// The ids of slots in the kubelet's words, by the device plugin that they were made for. A container keeps its ids when the
-/// resource of its Configuration gets another name.
-pub(crate) type IdsByPlugin = BTreeMap<PluginName, BTreeSet<String>>;
-
 /// The kubelet's list of the devices that containers hold.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodList {
@@ -187,8 +182,6 @@ pub(crate) struct PodList {
     pub(crate) pods: BTreeSet<ObjectKey>,
     /// The ids that containers hold of our resources.
     pub(crate) by_resource: IdsByResource,
-    /// The same ids.
-    pub(crate) ids: IdsByPlugin,
     /// The Pods that hold them.
     pub(crate) holders: BTreeMap<ResourceName, BTreeSet<ObjectKey>>,
 }

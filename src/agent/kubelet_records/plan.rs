@@ -1,9 +1,6 @@
 //! Combines the kubelet's two records about our resources, and decides when they can be trusted. Pure.
 use crate::{
-    agent::{
-        pod_resources::by_plugin,
-        values::{IdsByPlugin, IdsByResource, PodList, Prepared},
-    },
+    agent::values::{IdsByResource, PodList, Prepared},
     model::{
         container_edits::SLOT_VARIABLE,
         names::ObjectKey,
@@ -151,7 +148,7 @@ impl KubeletRecords {
     /// ended Pod leaves the list at once, and the checkpoint when that is written next; an init container is in the
     /// checkpoint alone.
     pub(crate) fn doubts(&self, held: &[Held]) -> BTreeSet<String> {
-        let listed: BTreeSet<&String> = self.list.ids.values().flatten().collect();
+        let listed: BTreeSet<&String> = self.list.by_resource.values().flatten().collect();
         let kept = self.entries().flat_map(|entry| &entry.ids);
         let kept = kept.filter(|id| !listed.contains(id)).cloned();
         let by_plugins = held.iter().filter(|held| !held.owner.is_claim());
@@ -168,12 +165,13 @@ impl KubeletRecords {
         }
     }
 
-    /// Returns the ids that containers hold or may hold; `None` where a book cannot be read.
-    pub(crate) fn held(&self) -> Option<IdsByPlugin> {
+    /// Returns the ids that containers hold or may hold; `None` where a book cannot be read. An id begins with the name of the plugin
+    /// that it was made for, whatever its resource is called: a container keeps it when that gets another name.
+    pub(crate) fn held(&self) -> Option<BTreeSet<String>> {
         match self.checkpoint {
             Checkpoint::Unreadable(_) => None,
             Checkpoint::Missing | Checkpoint::Read { .. } => {
-                Some(by_plugin(&self.held_by_resource()))
+                Some(self.held_by_resource().into_values().flatten().collect())
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Finds out which slots of this node no container has any more.
 use super::allocate::Allocator;
 use crate::{
-    agent::{kubelet_records::RecordsLook, slots::plan::is_listed},
+    agent::kubelet_records::RecordsLook,
     model::{slot::SlotId, slot_table::Held},
 };
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ impl Allocator {
         };
         let held = self.inputs.table.borrow().held().into_iter();
         let is_gone = |held: &Held| {
-            held.answered <= begun && !is_listed(held, &listed) && !records.is_prepared(held)
+            held.answered <= begun && !listed.contains(&held.id()) && !records.is_prepared(held)
         };
         held.filter(is_gone).map(|held| held.slot).collect()
     }

@@ -3,16 +3,17 @@
 //! A slot that is never released keeps its device from all other Pods, and its Instance from being deleted. A slot that is
 //! released too early is given to a second container.
 use crate::{
-    agent::values::IdsByPlugin,
     backoff,
     model::{
-        plugin_name::PluginName,
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SETTLED_AFTER, SlotChange, SlotTable},
     },
     store::{Exchange, Instances},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// The begin of the first look that has missed each slot, if every look since has missed it. Times are uptimes.
 pub(crate) type Missed = BTreeMap<SlotId, Duration>;
@@ -105,7 +106,7 @@ pub(crate) fn new_conflicts<'a>(now: &'a [HeldTwice], before: &[HeldTwice]) -> V
 /// answered.
 pub(crate) fn releases(
     held: &[Held],
-    listed: &IdsByPlugin,
+    listed: &BTreeSet<String>,
     look: Look,
     missed: &Missed,
 ) -> (Vec<SlotChange>, Missed) {
@@ -114,7 +115,7 @@ pub(crate) fn releases(
     let mut releases = vec![];
     for slot in held
         .iter()
-        .filter(|held| held.answered <= begun && !is_listed(held, listed))
+        .filter(|held| held.answered <= begun && !listed.contains(&held.id()))
     {
         let first = missed
             .get(&slot.slot)
@@ -135,14 +136,6 @@ pub(crate) fn releases(
         }
     }
     (releases, still_missed)
-}
-
-/// Returns whether a container holds the slot by the resource it was claimed by.
-pub(crate) fn is_listed(held: &Held, listed: &IdsByPlugin) -> bool {
-    let id = held.id();
-    let plugin = PluginName::of_id(&id);
-    let ids = plugin.and_then(|plugin| listed.get(&plugin));
-    ids.is_some_and(|ids| ids.contains(&id))
 }
 
 /// Returns the releases of slots that no claim has taken since the look began.
@@ -208,7 +201,6 @@ pub(crate) fn still_written(mut exchanges: Vec<Exchange>, instances: &Instances)
 mod tests {
     use super::*;
     use crate::model::{instance_name::InstanceKey, slot::SlotOwner};
-    use std::collections::BTreeSet;
 
     fn held(answered: u64, owner: SlotOwner) -> Held {
         Held {
@@ -221,11 +213,6 @@ mod tests {
 
     fn by_instance(answered: u64) -> Held {
         held(answered, SlotOwner::Node("a".into()))
-    }
-
-    fn listing(id: &str) -> IdsByPlugin {
-        let plugin = PluginName::of_id(id).unwrap();
-        BTreeMap::from([(plugin, BTreeSet::from([id.to_owned()]))])
     }
 
     /// A look with a checkpoint that may be old.
@@ -244,7 +231,7 @@ mod tests {
         for look in looks {
             let (releases, still) = releases(
                 std::slice::from_ref(held),
-                &IdsByPlugin::new(),
+                &BTreeSet::new(),
                 at(*look),
                 &missed,
             );
@@ -267,7 +254,7 @@ mod tests {
         let missed = Missed::from([(by_instance(0).slot, Duration::from_secs(50))]);
         let released = |answered, look| {
             let held = [by_instance(answered)];
-            !releases(&held, &IdsByPlugin::new(), look, &missed)
+            !releases(&held, &BTreeSet::new(), look, &missed)
                 .0
                 .is_empty()
         };
@@ -312,7 +299,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_claimed_again_between_the_looks_stays() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let (releases, still) = releases(&[by_instance(10)], &IdsByPlugin::new(), at(16), &missed);
+        let (releases, still) = releases(&[by_instance(10)], &BTreeSet::new(), at(16), &missed);
         assert!(releases.is_empty());
         assert_eq!(
             still.into_values().collect::<Vec<_>>(),
@@ -323,7 +310,7 @@ mod tests {
     #[test]
     fn a_look_that_lists_the_slot_starts_the_count_again() {
         let missed = Missed::from([(SlotId::new("cam-8120fe", 0), Duration::from_secs(5))]);
-        let listed = listing("cam-8120fe-0");
+        let listed = BTreeSet::from(["cam-8120fe-0".to_owned()]);
         let decided = releases(&[by_instance(0)], &listed, at(30), &missed);
         assert_eq!(decided, (vec![], Missed::new()));
     }
@@ -380,12 +367,15 @@ mod tests {
                 },
             )
         };
-        assert!(is_listed(&by_configuration("cam-3"), &listing("cam-3")));
-        assert!(is_listed(&by_configuration("3"), &listing("cam-3")));
-        assert!(!is_listed(
-            &by_configuration("cam-3"),
-            &listing("cam-8120fe-0")
-        ));
-        assert!(!is_listed(&by_instance(0), &listing("cam-0")));
+        let missed = |held: Held, id: &str| {
+            let listed = BTreeSet::from([id.to_owned()]);
+            !releases(&[held], &listed, at(20), &Missed::new())
+                .1
+                .is_empty()
+        };
+        assert!(!missed(by_configuration("cam-3"), "cam-3"));
+        assert!(!missed(by_configuration("3"), "cam-3"));
+        assert!(missed(by_configuration("cam-3"), "cam-8120fe-0"));
+        assert!(missed(by_instance(0), "cam-0"));
     }
 }
