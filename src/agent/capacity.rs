@@ -79,6 +79,8 @@ pub(super) async fn run(
         has_patched: false,
         inputs,
     };
+    // An agent that stood by has seen the Node before.
+    own.mark_changed();
     let rounds = async {
         loop {
             // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.

@@ -17,7 +17,10 @@ use crate::backoff::Backoff;
 use driver::Prepare;
 use petiole_dra::Plugin;
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -51,9 +54,14 @@ pub(super) async fn run(
             let plugin = Plugin::new(claims.settings.clone(), driver, claims.client.clone());
             let served = match plugin {
                 Ok(plugin) => {
+                    let began = Instant::now();
                     info!("ResourceClaims are prepared");
                     let plugin = plugin.with_health(reports.clone());
-                    plugin.run(shutdown.clone()).await
+                    let ended = plugin.run(shutdown.clone()).await;
+                    if began.elapsed() > LAST_RETRY {
+                        backoff.reset(); // it went well for a while: this is another failure, not the next of a row
+                    }
+                    ended
                 }
                 Err(error) => Err(error),
             };

@@ -1,18 +1,18 @@
-//! What the simulation runs of an agent: all tasks but discovery, the validation of Configurations, and the sockets of the
-//! plugins: their lists are handed over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
+//! What the simulation runs of an agent: all tasks but the capacity of the Node and the sockets of the plugins: their lists are handed
+//! over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
 use super::{
     cdi_files::CdiFiles,
-    claims, instances,
+    claims, configurations, instances,
     kubelet_records::Records,
     place::Place,
     plugins::{self, Allocator, Start},
-    settings::{KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings},
+    settings::{Claims, KUBELET_STARTUP_GRACE, LOOK_INTERVAL, RESOURCE_NAME_HOLD, Settings},
     slots,
     tasks::Agent,
-    values::{KubeletSocket, Slot, ValidatedConfigurations},
+    values::{KubeletSocket, Slot},
 };
 use crate::{
-    discovery::session::Discoveries,
+    discovery::session::{self, Handlers},
     model::{
         claim_file, names::ObjectKey, resource_name::ResourceName, slot::SlotId,
         slot_table::Resource,
@@ -36,22 +36,50 @@ pub(crate) type Task = BoxFuture<'static, anyhow::Result<()>>;
 /// The list of a resource; `None` if its plugin has ended.
 pub(crate) type List = (ResourceName, Option<Arc<[Slot]>>);
 
+/// What an agent stands on.
+pub(crate) struct Parts {
+    pub(crate) node: String,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) claims: Claims,
+    pub(crate) handlers: Arc<Handlers>,
+    /// The records of its node's kubelet.
+    pub(crate) records: Arc<dyn Records>,
+    /// What the kubelet gets.
+    pub(crate) lists: mpsc::UnboundedSender<List>,
+}
+
 pub(crate) struct Simulated {
     agent: Agent,
     allocator: Allocator,
 }
 
 impl Simulated {
-    /// Returns an agent and its tasks. `records` are those of its node's kubelet, which gets `lists`.
-    pub(crate) fn new(
-        node: &str,
-        store: Arc<dyn Store>,
-        records: Arc<dyn Records>,
-        lists: mpsc::UnboundedSender<List>,
-        stop: &CancellationToken,
-    ) -> (Self, Vec<Task>) {
-        let mut agent = Agent::new(settings(node), store.clone(), Place::alone().state());
+    /// Returns an agent and its tasks.
+    pub(crate) fn new(parts: Parts, stop: &CancellationToken) -> (Self, Vec<Task>) {
+        let Parts {
+            node,
+            store,
+            claims,
+            handlers,
+            records,
+            lists,
+        } = parts;
+        let settings = settings(node, claims);
+        let mut agent = Agent::new(settings, store.clone(), Place::alone().state());
         agent.records.source = records;
+        let sessions = watch::Sender::default();
+        let discovery = session::run(
+            handlers.clone(),
+            sessions.subscribe(),
+            agent.discoveries.clone(),
+            stop.clone(),
+        );
+        let validation = configurations::run(
+            agent.configurations(handlers, None),
+            agent.validated.clone(),
+            sessions,
+            stop.clone(),
+        );
         let (requests, requested) = mpsc::channel(64);
         let node = agent.settings.node_name.clone();
         let running = store.clone();
@@ -73,6 +101,8 @@ impl Simulated {
         let tasks: Vec<Task> = vec![
             Box::pin(plugins),
             Box::pin(async move { running.run(until).await }),
+            Box::pin(validation),
+            Box::pin(discovery),
             Box::pin(instances::run(agent.instances(), stop.clone())),
             Box::pin(slots::run(agent.slots(), requested, stop.clone())),
             Box::pin(usage),
@@ -112,14 +142,6 @@ impl Simulated {
 
     pub(crate) async fn unprepare(&self, uid: &str) {
         self.allocator.release_claim(uid).await;
-    }
-
-    pub(crate) fn validated(&self) -> &watch::Sender<Arc<ValidatedConfigurations>> {
-        &self.agent.validated
-    }
-
-    pub(crate) fn discoveries(&self) -> &watch::Sender<Arc<Discoveries>> {
-        &self.agent.discoveries
     }
 
     /// Returns the resources that are registered with the kubelet.
@@ -163,7 +185,8 @@ async fn hand_over(start: Start, lists: mpsc::UnboundedSender<List>, stop: Cance
     lists.send((name, None)).ok();
 }
 
-fn settings(node: &str) -> Settings {
+fn settings(node: String, claims: Claims) -> Settings {
+    let own_pod = ObjectKey::new("default", format!("agent-{node}"));
     Settings {
         node_name: node.into(),
         resource_prefixes: "akri.sh".parse().unwrap(),
@@ -172,14 +195,14 @@ fn settings(node: &str) -> Settings {
         property_sources: None,
         plugin_folder: "/nowhere".into(),
         pod_resources_socket: "/nowhere".into(),
-        own_pod: Some(ObjectKey::new("default", format!("agent-{node}"))),
+        own_pod: Some(own_pod),
         kubelet_startup_grace: KUBELET_STARTUP_GRACE,
         look_interval: LOOK_INTERVAL,
         resource_name_hold: RESOURCE_NAME_HOLD,
         max_configurations: 100,
         max_instances: 1000,
         containers: crate::model::container_devices::ContainerRules::default(),
-        claims: None,
+        claims: Some(claims),
         #[cfg(feature = "people")]
         render_brokers: None,
         http_address: None,

@@ -118,17 +118,7 @@ impl Agent {
             });
         }
         let properties = self.spawn_property_sources(tasks);
-        let inputs = configurations::Inputs {
-            settings: self.settings.clone(),
-            clock: self.clock,
-            handlers: handlers.clone(),
-            configurations: self.store.configurations(),
-            own_node: self.own_node(),
-            properties,
-            kubelet: self.kubelet.subscribe(),
-            kubelet_folder: self.kubelet_folder.subscribe(),
-            registered: self.published.registered.subscribe(),
-        };
+        let inputs = self.configurations(handlers.clone(), properties);
         let validated = self.validated.clone();
         tasks.spawn_on(thread, "configurations", |stop| {
             configurations::run(inputs, validated, sessions, stop)
@@ -176,6 +166,24 @@ impl Agent {
             discoveries: self.discoveries.subscribe(),
             node_only: self.node_only.subscribe(),
             uses: self.uses.subscribe(),
+        }
+    }
+
+    pub(super) fn configurations(
+        &self,
+        handlers: Arc<Handlers>,
+        properties: Option<configurations::Properties>,
+    ) -> configurations::Inputs {
+        configurations::Inputs {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            handlers,
+            configurations: self.store.configurations(),
+            own_node: self.own_node(),
+            properties,
+            kubelet: self.kubelet.subscribe(),
+            kubelet_folder: self.kubelet_folder.subscribe(),
+            registered: self.published.registered.subscribe(),
         }
     }
 
@@ -266,6 +274,7 @@ impl Agent {
             resend: self.records.resend.subscribe(),
             cdi_files,
             decisions: self.decisions.clone(),
+            listed: self.published.listed.subscribe(),
             own_node: self.own_node(),
         }
     }

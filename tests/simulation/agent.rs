@@ -1,5 +1,5 @@
-//! Runs an agent: all of it (`agent::simulated`) but discovery (the devices of `devices.rs` come as whole sets), the validation of
-//! Configurations, the sockets of the plugins, and capacity entries.
+//! Runs an agent: all of it (`agent::simulated`) but the sockets of the plugins, capacity entries, and the order in which a claim is
+//! prepared. Its discovery handlers see the devices of `devices.rs`.
 //!
 //! A run ends with its process; only the mirror on the node's disk and the kubelet's state remain.
 use super::{
@@ -13,20 +13,26 @@ use super::{
 };
 use crate::{
     agent::{
-        simulated::{List, Simulated},
-        values::{Slot, ValidatedConfigurations},
+        Claims,
+        simulated::{List, Parts, Simulated},
+        values::Slot,
     },
     api::names,
-    discovery::session::{Discoveries, DiscoveryState},
+    discovery::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
+        session::Handlers,
+    },
     model::{
-        container_edits::SLOT_VARIABLE, device::DeviceSet, resource_name::ResourceName,
-        slot::SlotId, slot_table::Resource,
+        container_edits::SLOT_VARIABLE,
+        device::{DeviceSet, Scope},
+        resource_name::ResourceName,
+        slot::SlotId,
+        slot_table::Resource,
     },
-    store::{
-        Store as _,
-        kubernetes::{KubernetesStore, Settings},
-    },
+    publish,
+    store::kubernetes::{KubernetesStore, Settings},
 };
+use futures::future::BoxFuture;
 use petiole_dra::{
     claim::{self as dra, ClaimKey},
     resource::AllocatedDevice,
@@ -37,7 +43,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 const FOREVER: Duration = Duration::from_secs(1_000_000);
@@ -47,7 +53,8 @@ pub(super) struct Agent {
     /// The index of its node in the world.
     pub(super) at: usize,
     pub(super) process: Process,
-    store: Arc<KubernetesStore>,
+    /// The devices that its node sees now, of each Configuration.
+    sights: [watch::Sender<DeviceSet>; CONFIGURATIONS.len()],
     pub(super) inner: Simulated,
 }
 
@@ -62,16 +69,26 @@ impl Agent {
             state: node.state.path().to_owned(),
             max_configurations: 100,
         };
-        let store = Arc::new(KubernetesStore::new(client, settings).unwrap());
-        let records = Arc::new(OfNode::new(world, at, process));
-        let stop = CancellationToken::new();
+        let (root, cdi) = (
+            node.state.path().join("kubelet"),
+            node.state.path().join("cdi"),
+        );
+        let sights: [_; CONFIGURATIONS.len()] = Default::default();
         let (sent, lists) = mpsc::unbounded_channel();
-        let (inner, tasks) = Simulated::new(&node.name, store.clone(), records, sent, &stop);
+        let parts = Parts {
+            node: node.name.clone(),
+            claims: Claims::open(client.clone(), root, None, cdi).unwrap(),
+            store: Arc::new(KubernetesStore::new(client, settings).unwrap()),
+            handlers: Arc::new(handlers(&sights)),
+            records: Arc::new(OfNode::new(world, at, process)),
+            lists: sent,
+        };
+        let (inner, tasks) = Simulated::new(parts, &CancellationToken::new());
         let agent = Rc::new(Self {
             world: world.clone(),
             at,
             process,
-            store,
+            sights,
             inner,
         });
         for task in tasks {
@@ -84,7 +101,6 @@ impl Agent {
                     .broke(format!("a task of the agent of {name} ended: {ended:?}"));
             });
         }
-        machine.spawn(process, agent.clone().validate());
         machine.spawn(process, agent.clone().discover());
         machine.spawn(process, agent.clone().carry(lists));
         agent
@@ -98,32 +114,6 @@ impl Agent {
         &self.world.nodes[self.at]
     }
 
-    /// Accepts the Configurations, once the store has them, as they are.
-    async fn validate(self: Rc<Self>) {
-        let mut configurations = self.store.configurations();
-        loop {
-            let known = configurations.wait_for(|known| !known.objects.is_empty());
-            let Ok(known) = known.await.map(|known| known.objects.clone()) else {
-                return;
-            };
-            let mut validated = ValidatedConfigurations::clone(&self.world.validated);
-            for (key, configuration) in known {
-                if let Some(accepted) = validated.accepted.get_mut(&key) {
-                    accepted.configuration = configuration;
-                }
-            }
-            validated.divide_by_allocation();
-            self.inner.validated().send_if_modified(|before| {
-                let is_other = **before != validated;
-                *before = Arc::new(validated);
-                is_other
-            });
-            if configurations.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
     /// Publishes sets that grow until the first complete one. Each later one follows the devices.
     async fn discover(self: Rc<Self>) {
         let mut devices = self.world.devices.changed.subscribe();
@@ -132,26 +122,16 @@ impl Agent {
         loop {
             let now = self.machine().now();
             let is_complete = now >= complete_at;
-            let mut discoveries = Discoveries::new();
-            for (configuration, seen) in self.world.devices.seen_by(self.at) {
-                let seen = seen.into_iter().filter(|device| {
+            let seen = self.world.devices.seen_by(self.at);
+            for ((configuration, _), sight) in CONFIGURATIONS.iter().zip(&self.sights) {
+                let seen = seen[configuration].iter().filter(|device| {
                     is_complete || found.contains(&device.id) || self.machine().chance(40)
                 });
-                let mut set = DeviceSet::complete(seen);
+                let mut set = DeviceSet::complete(seen.cloned());
                 found.extend(set.devices.keys().cloned());
                 set.complete = is_complete;
-                let discovery = DiscoveryState {
-                    set: Arc::new(set),
-                    ..DiscoveryState::default()
-                };
-                let configuration = super::api_server::key(configuration).typed();
-                discoveries.insert(configuration, discovery);
+                publish::if_changed(sight, set);
             }
-            self.inner.discoveries().send_if_modified(|before| {
-                let is_changed = **before != discoveries;
-                *before = Arc::new(discoveries);
-                is_changed
-            });
             let wait = if is_complete {
                 FOREVER
             } else {
@@ -253,6 +233,57 @@ impl Agent {
             let registered = listed.keys().cloned().collect();
             self.inner.registered().send_replace(registered);
         }
+    }
+}
+
+/// Sees the devices of one Configuration, whose name it has.
+#[derive(Clone)]
+struct Sight {
+    configuration: &'static str,
+    scope: Scope,
+    devices: watch::Receiver<DeviceSet>,
+}
+
+fn handlers(sights: &[watch::Sender<DeviceSet>]) -> Handlers {
+    let all = CONFIGURATIONS.iter().zip(sights);
+    let handler = |(&(configuration, scope), sight): (_, &watch::Sender<_>)| {
+        let devices = sight.subscribe();
+        let handler = Sight {
+            configuration,
+            scope,
+            devices,
+        };
+        Box::new(handler) as Box<dyn DiscoveryHandler>
+    };
+    Handlers::new(all.map(handler).collect())
+}
+
+impl DiscoveryHandler for Sight {
+    fn name(&self) -> &'static str {
+        self.configuration
+    }
+
+    fn prepare(&self, _: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Discovery for Sight {
+    fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    fn run(mut self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
+        Box::pin(async move {
+            self.devices.mark_changed();
+            while let Some(Ok(())) =
+                (task.shutdown.run_until_cancelled(self.devices.changed())).await
+            {
+                let set = self.devices.borrow_and_update().clone();
+                task.found.send_replace(set);
+            }
+            Ok(())
+        })
     }
 }
 

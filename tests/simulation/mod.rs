@@ -47,11 +47,9 @@ mod scheduler;
 mod users;
 
 use crate::{
-    agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::configuration::Configuration,
     controller::world::NodeState,
-    discovery::plan::SessionSpec,
-    model::{device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames},
+    model::{device::DeviceId, instance_name::InstanceName},
 };
 use api_server::ApiServer;
 use controller::Controller;
@@ -65,7 +63,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
-    sync::Arc,
 };
 use tokio::{sync::watch, task::coop::unconstrained};
 
@@ -93,8 +90,6 @@ struct World {
     devices: Devices,
     /// The name of each device's Instance on each node, which takes long to compute.
     instance_names: RefCell<BTreeMap<(&'static str, String, usize), String>>,
-    /// The validated Configurations of every agent.
-    validated: Arc<ValidatedConfigurations>,
     /// True if the API server can list objects as the first events of a watch.
     streams_lists: bool,
     /// True if users let the scheduler give out the devices of Configurations, and take that back.
@@ -125,31 +120,12 @@ impl World {
         let streams_lists = machine.chance(75);
         let has_claims = machine.chance(50);
         let grace = if machine.chance(25) { 0 } else { 60_000 };
-        let spec = json!({
-            "discoveryHandler": { "name": "simulated" }, "capacity": capacity, "gracePeriodSeconds": grace / 1_000,
-        });
-        let configurations = CONFIGURATIONS
-            .map(|(name, scope)| (configuration(name, spec.clone(), has_brokers), scope));
-        let mut validated = ValidatedConfigurations {
-            names: ResourceNames::new(&"akri.sh".parse().unwrap()),
-            ..ValidatedConfigurations::default()
-        };
         let mut server = ApiServer::default();
-        for (configuration, scope) in configurations {
-            let key = crate::store::configuration_key(&configuration.metadata);
-            let accepted = AcceptedConfiguration {
-                session: SessionSpec {
-                    handler: "simulated".to_owned(),
-                    details: String::new(),
-                    ..SessionSpec::default()
-                },
-                configuration: configuration.clone(),
-                selection: Selection::Selected,
-                scope,
-                resource_name: None,
-            };
-            validated.accepted.insert(key.clone(), accepted);
-            server.put_configuration(Configuration::clone(&configuration));
+        for (name, _) in CONFIGURATIONS {
+            let spec = json!({
+                "discoveryHandler": { "name": name }, "capacity": capacity, "gracePeriodSeconds": grace / 1_000,
+            });
+            server.put_configuration(configuration(name, spec, has_brokers));
         }
         let world = Rc::new(Self {
             machine,
@@ -161,7 +137,6 @@ impl World {
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
             devices: Devices::default(),
             instance_names: RefCell::default(),
-            validated: Arc::new(validated),
             streams_lists,
             has_claims,
             grace,
@@ -240,7 +215,7 @@ impl World {
     }
 }
 
-fn configuration(name: &str, spec: Value, has_brokers: bool) -> Arc<Configuration> {
+fn configuration(name: &str, spec: Value, has_brokers: bool) -> Configuration {
     let mut object = json!({
         "apiVersion": "akri.sh/v0", "kind": "Configuration",
         "metadata": {
@@ -253,7 +228,7 @@ fn configuration(name: &str, spec: Value, has_brokers: bool) -> Arc<Configuratio
         object["spec"]["brokerSpec"]["brokerPodSpec"]["containers"] =
             json!([{ "name": "broker", "resources": { "limits": limits } }]);
     }
-    Arc::new(serde_json::from_value(object).unwrap())
+    serde_json::from_value(object).unwrap()
 }
 
 /// What became of a seed.

@@ -70,8 +70,8 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
     let settings = Settings::for_tests("akri.sh");
     let nodes = Nodes::new(Client::new(server, "default"), &settings.resource_prefixes);
     let cam: ResourceName = "akri.sh/cam".parse().unwrap();
-    let (seen, own) = watch::channel(None);
-    seen.send_replace(Some(Arc::new(with_four_of(&cam))));
+    // As an agent has it that stood by: from before.
+    let (_seen, own) = watch::channel(Some(Arc::new(with_four_of(&cam))));
     let (list, lists) = watch::channel(listed("hhhh"));
     let (_registered, registered) = watch::channel(BTreeSet::from([cam]));
     let (_kubelet, kubelet) = watch::channel(None);

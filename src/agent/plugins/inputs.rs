@@ -42,6 +42,8 @@ pub(in crate::agent) struct Inputs {
     /// The resource whose plugin sends its list to the kubelet once more.
     pub(in crate::agent) resend: watch::Receiver<Option<ResourceName>>,
     pub(in crate::agent) decisions: Decisions,
+    /// The lists of the plugins, as they were published last.
+    pub(in crate::agent) listed: watch::Receiver<Listed>,
     /// This node as the API server has it; `None` without a cluster.
     pub(in crate::agent) own_node: Option<watch::Receiver<Set<OwnNode>>>,
 }

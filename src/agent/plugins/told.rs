@@ -4,11 +4,12 @@
 //! scheduler sends the next one here too.
 use super::{inputs::Inputs, plan};
 use crate::{
+    agent::values::Slot,
     cluster::{node::OwnNode, watch::named},
     model::{
         node_resources::{EntryChange, Part},
         resource_name::ResourceName,
-        slot_table::{Resource, SlotTable},
+        slot_table::Resource,
     },
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -23,23 +24,22 @@ pub(super) async fn told(inputs: &Inputs, resource: &Resource, until: Instant) {
     let (Some(mut own), Some(name)) = (inputs.own_node.clone(), name) else {
         return;
     };
-    let mut slots = inputs.table.subscribe();
+    let (mut slots, mut listed) = (inputs.table.subscribe(), inputs.listed.clone());
     let told = async {
         loop {
             let status = named(&own.borrow_and_update(), &inputs.settings.node_name);
-            let promises = promises(
-                status.as_deref(),
-                &name,
-                resource,
-                &slots.borrow_and_update(),
-            );
+            let last = listed.borrow_and_update().get(&name).cloned();
+            let there = (inputs.offer(resource).is_none())
+                .then(|| plan::listed(resource, &slots.borrow_and_update(), &BTreeSet::new()));
+            let usable = usable(last.as_deref().unwrap_or_default(), there.as_deref());
             let changed = async {
                 tokio::select! {
                     changed = own.changed() => changed,
                     changed = slots.changed() => changed,
+                    changed = listed.changed() => changed,
                 }
             };
-            if !promises || changed.await.is_err() {
+            if !promises(status.as_deref(), &name, usable) || changed.await.is_err() {
                 return;
             }
         }
@@ -48,10 +48,15 @@ pub(super) async fn told(inputs: &Inputs, resource: &Resource, until: Instant) {
     timeout_at(until, told).await.ok();
 }
 
-/// Returns whether a node's status has more allocatable slots than there are.
-fn promises(own: Option<&OwnNode>, name: &ResourceName, of: &Resource, slots: &SlotTable) -> bool {
-    let listed = plan::listed(of, slots, &BTreeSet::new());
-    let usable = listed.iter().filter(|slot| slot.is_healthy).count();
+/// Returns the number of slots that can be used: as the list had them last, which leaves out devices that are gone, and as the slot
+/// table has them, where the resource has Instances: what another node has claimed is listed a moment later.
+fn usable(last: &[Slot], there: Option<&[Slot]>) -> usize {
+    let healthy = |slots: &[Slot]| slots.iter().filter(|slot| slot.is_healthy).count();
+    healthy(last).min(there.map_or(usize::MAX, healthy))
+}
+
+/// Returns whether a node's status has more allocatable slots than can be used.
+fn promises(own: Option<&OwnNode>, name: &ResourceName, usable: usize) -> bool {
     let change = own.and_then(|own| own.resources.change(Part::Allocatable, name, usable as u64));
     change.as_ref().is_some_and(EntryChange::sinks)
 }
@@ -59,34 +64,40 @@ fn promises(own: Option<&OwnNode>, name: &ResourceName, of: &Resource, slots: &S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        instance_name::InstanceKey,
-        slot_table::{ObservedSlots, Precedence},
-    };
+
+    #[test]
+    fn a_slot_is_usable_that_is_listed_and_that_no_other_node_has() {
+        let slots = |health: &str| -> Vec<Slot> {
+            let slots = health.chars().map(|health| Slot {
+                id: "cam-0".to_owned(),
+                is_healthy: health == 'h',
+            });
+            slots.collect()
+        };
+        for (last, there, expected) in [
+            ("hhh", Some("hhh"), 3),
+            // Its device is gone, which the table does not know.
+            ("hh-", Some("hhh"), 2),
+            // Other nodes have claimed two.
+            ("hhh", Some("h--"), 1),
+            // Without Instances.
+            ("h-", None, 1),
+            ("", Some("h"), 0),
+        ] {
+            let there = there.map(slots);
+            assert_eq!(usable(&slots(last), there.as_deref()), expected, "{last}");
+        }
+    }
 
     #[test]
     fn a_status_promises_more_until_it_has_sunk_to_what_is_left() {
-        let resource = Resource::Instance("cam-1".into());
         let name: ResourceName = "akri.sh/cam-1".parse().unwrap();
-        let mut slots = SlotTable::new("node-a");
-        let observed = ObservedSlots {
-            key: InstanceKey::new("default", "cam-1"),
-            precedence: Precedence::default(),
-            configuration: "cam".into(),
-            capacity: 3,
-            is_offered: true,
-            is_by_claims: false,
-            is_own: false,
-            told: [].into(),
-            usage: [("cam-1-0".to_owned(), "node-b".to_owned())].into(),
-        };
-        slots.observe([observed]);
         for (allocatable, expected) in [("3", true), ("2", false), ("1", false)] {
             let mut own = OwnNode::default();
             let entry = (name.clone(), allocatable.to_owned());
             own.resources.allocatable.extend([entry]);
-            assert_eq!(promises(Some(&own), &name, &resource, &slots), expected);
+            assert_eq!(promises(Some(&own), &name, 2), expected);
         }
-        assert!(!promises(None, &name, &resource, &slots));
+        assert!(!promises(None, &name, 2));
     }
 }
