@@ -256,7 +256,7 @@ impl Asked {
             ("POST", "leases") => server.create_lease(self.body.clone())?,
             ("PATCH", "leases") => server.patch_plain("leases", name, &self.body)?,
             // A Pod's claim is the Pod's own here.
-            ("POST" | "PATCH", "events") | ("PATCH", "resourceclaimtemplates") => self.body.clone(),
+            ("POST" | "PATCH", "events") | ("POST", "resourceclaimtemplates") => self.body.clone(),
             (method, resource) => panic!("nothing asks for {method} {resource}"),
         };
         Ok(found)

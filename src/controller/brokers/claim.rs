@@ -1,16 +1,15 @@
 //! Makes the ResourceClaimTemplate by which a broker has its device, before the broker.
-use super::action::Action;
+use super::{action::Action, memory::Outcome, outcome::outcome_of};
 use crate::{
-    cluster::dra_kind,
+    cluster::{dra_kind, post},
     controller::shared::{NAME, Shared},
 };
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::{Api, ResourceExt as _, api::DynamicObject};
+use serde_json::Value;
 
-/// Makes the template that a new broker needs.
-pub(super) async fn offer(shared: &Shared, action: &Action) -> kube::Result<()> {
+/// Makes the template that a new broker needs. Another's object of its name stays as it is: the Instance would own it otherwise, and
+/// it would be deleted with the Instance.
+pub(super) async fn offer(shared: &Shared, action: &Action) -> Outcome {
     let (Action::CreatePod {
         broker,
         claim: Some(claim),
@@ -22,13 +21,43 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> kube::Result<()> 
         ..
     }) = action
     else {
-        return Ok(());
+        return Outcome::Done;
     };
     let kind = dra_kind("ResourceClaimTemplate", "resourceclaimtemplates");
     let client = shared.client.clone();
     let api: Api<DynamicObject> = Api::namespaced_with(client, &broker.key.namespace, &kind);
+    let uri = format!("{}?fieldManager={NAME}", api.resource_url());
+    let created: kube::Result<DynamicObject> = post(&shared.client, uri, claim).await;
+    match created.map_err(|e| outcome_of(&e)) {
+        Err(Outcome::Conflict) => {}
+        Err(other) => return other,
+        Ok(_) => return Outcome::Done,
+    }
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-    let ours = PatchParams::apply(NAME).force();
-    api.patch(name, &ours, &Patch::Apply(claim)).await?;
-    Ok(())
+    match api.get(name).await {
+        Ok(there) => of_another(&there, &claim["metadata"]["ownerReferences"][0]),
+        Err(e) => outcome_of(&e),
+    }
+}
+
+/// Says what a template that is there already means for the broker of this owner.
+fn of_another(there: &DynamicObject, owner: &Value) -> Outcome {
+    let owners = there.owner_references();
+    if owners.iter().any(|known| owner["uid"] == *known.uid) {
+        return Outcome::Done;
+    }
+    // The Instance before this one has left it, and it is about to be deleted.
+    let is_left = |known: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
+        owner["kind"] == *known.kind && owner["name"] == *known.name
+    };
+    if owners.iter().any(is_left) {
+        return Outcome::Conflict;
+    }
+    Outcome::Refused {
+        code: 409,
+        message: format!(
+            "the ResourceClaimTemplate {} is there already and is not of this Instance: delete or rename it",
+            there.name_any()
+        ),
+    }
 }

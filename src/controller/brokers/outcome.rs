@@ -35,9 +35,17 @@ impl Outcome {
     }
 }
 
+/// Returns the result of an action that failed.
+pub(super) fn outcome_of(error: &kube::Error) -> Outcome {
+    match error {
+        kube::Error::Api(status) => Outcome::from_status(status.code, &first_error(status)),
+        e => Outcome::Failed(e.to_string()),
+    }
+}
+
 /// Returns the answer of the API server with its first error alone. It lists each rule that a value breaks, and each bad
 /// limit a second time as the request that follows from it.
-pub(super) fn first_error(status: &Status) -> String {
+fn first_error(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: Vec<&StatusCause> = causes.filter(|cause| !cause.field.is_empty()).collect();
     // Such as `Pod "a" is invalid`.

@@ -8,7 +8,7 @@ use super::{
     },
     claim,
     memory::Outcome,
-    outcome::first_error,
+    outcome::outcome_of,
     plan::Action,
 };
 use crate::{
@@ -42,8 +42,11 @@ pub(crate) struct Performed {
 /// Carries out an action.
 pub(in crate::controller) async fn perform(shared: &Shared, action: &Action) -> Performed {
     match claim::offer(shared, action).await {
-        Ok(()) => act(shared, action).await,
-        Err(error) => performed(Err(error)),
+        Outcome::Done => act(shared, action).await,
+        outcome => Performed {
+            outcome,
+            object: None,
+        },
     }
 }
 
@@ -190,13 +193,14 @@ async fn remember(
 }
 
 fn performed(result: Result<Option<News>, kube::Error>) -> Performed {
-    let outcome = match &result {
-        Ok(_) => Outcome::Done,
-        Err(kube::Error::Api(status)) => Outcome::from_status(status.code, &first_error(status)),
-        Err(e) => Outcome::Failed(e.to_string()),
-    };
-    Performed {
-        outcome,
-        object: result.ok().flatten(),
+    match result {
+        Ok(object) => Performed {
+            outcome: Outcome::Done,
+            object,
+        },
+        Err(error) => Performed {
+            outcome: outcome_of(&error),
+            object: None,
+        },
     }
 }

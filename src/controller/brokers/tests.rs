@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     api::{
-        configuration::Configuration,
+        configuration::{Allocation, Configuration},
         instance::{Instance, InstanceSpec, InstanceStatus, NodeHealth},
     },
     cluster::events,
@@ -181,6 +181,37 @@ async fn a_name_that_is_taken_is_looked_at_and_a_pod_of_ours_is_known_from_then_
     ]);
     let created = pass(client, spec()).await.created.remove(0);
     assert_eq!(created.outcome, Outcome::Conflict, "it is gone again");
+}
+
+#[tokio::test]
+async fn a_template_of_somebody_else_stays_and_is_not_the_fault_of_the_spec() {
+    const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaimtemplates";
+    let mut world = world(json!({"brokerPodSpec": {"containers": []}}));
+    for configuration in world.configurations.values_mut() {
+        Arc::make_mut(configuration).spec.allocation = Allocation::Dra;
+    }
+    let owner = |uid: &str| json!([{"apiVersion": "akri.sh/v0", "kind": "Instance", "name": "cam-1", "uid": uid}]);
+    let refused = Outcome::Refused {
+        code: 409,
+        message: "the ResourceClaimTemplate cam-1-broker is there already and is not of this Instance: delete or rename it".to_owned(),
+    };
+    for (owners, expected) in [
+        (json!([]), Some(refused)),
+        (owner("an earlier one"), Some(Outcome::Conflict)),
+        (owner("instance"), None),
+    ] {
+        let metadata = json!({"name": "cam-1-broker", "ownerReferences": owners});
+        let there = ("GET", 200, json!({ "metadata": metadata }));
+        let (client, requests) = api_server(&[("POST", 409, status(409, "there")), there]);
+        let created = pass(client, world.clone()).await.created.remove(0);
+        let mut asked = lines(&requests).into_iter();
+        assert_eq!(asked.next(), Some(format!("POST {TEMPLATES}")));
+        assert_eq!(asked.next(), Some(format!("GET {TEMPLATES}/cam-1-broker")));
+        match expected {
+            Some(expected) => assert_eq!((created.outcome, asked.next()), (expected, None)),
+            None => assert_eq!(asked.next().as_deref(), Some(PODS)),
+        }
+    }
 }
 
 #[tokio::test]
