@@ -8,17 +8,13 @@ use super::shared::{NAME, Shared};
 use crate::{
     backoff::Attempts,
     cluster::{
-        code,
+        code, created_by, patched_by,
         watch::{Selection, Set},
     },
     model::names::ObjectKey,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-    runtime::watcher,
-};
+use kube::{Api, api::Patch, runtime::watcher};
 use plan::{Held, SeenLease};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -169,17 +165,10 @@ async fn write(api: &Api<Lease>, held: &Held, spec: LeaseSpec) -> Result<Option<
     let lease = held.replaced_by(NAME, spec);
     let written = async {
         if held.exists() {
-            let params = PatchParams {
-                field_manager: Some(NAME.to_owned()),
-                ..PatchParams::default()
-            };
-            api.patch(NAME, &params, &Patch::Merge(&lease)).await
+            api.patch(NAME, &patched_by(NAME), &Patch::Merge(&lease))
+                .await
         } else {
-            let params = PostParams {
-                field_manager: Some(NAME.to_owned()),
-                ..PostParams::default()
-            };
-            api.create(&params, &lease).await
+            api.create(&created_by(NAME), &lease).await
         }
     };
     match timeout(WRITTEN_WITHIN, written).await {

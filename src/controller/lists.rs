@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
-    cluster::{deletion_of, is_not_found, is_unprocessable},
+    cluster::{created_by, deletion_of, is_not_found, is_unprocessable, patched_by},
     model::{
         names::{ObjectKey, digest_32},
         patch::{add, test},
@@ -29,10 +29,7 @@ use crate::{
 use format::Text;
 use json_patch::PatchOperation;
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
-use kube::{
-    Api,
-    api::{PatchParams, PostParams},
-};
+use kube::Api;
 use petiole_base::collect::CollectMap as _;
 use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
@@ -164,10 +161,7 @@ async fn write(api: &Api<ConfigMap>, owner: &Owner, list: &Text) -> kube::Result
     let data = json!({ (FILE): list.text });
     match patch(api, owner, vec![add(&["data"], data.clone())]).await {
         Err(e) if is_not_found(&e) => {
-            let params = PostParams {
-                field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
-                ..PostParams::default()
-            };
+            let params = created_by(names::CONTROLLER_MANAGER);
             let config_map = serde_json::from_value(manifest(owner, data));
             let config_map = config_map.map_err(kube::Error::SerdeError)?;
             api.create(&params, &config_map).await
@@ -194,10 +188,7 @@ async fn patch(
         owner.uid.as_str().into(),
     );
     let operations = std::iter::once(owned).chain(changes).collect();
-    let params = PatchParams {
-        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = patched_by(names::CONTROLLER_MANAGER);
     let patch = json_patch(&json_patch::Patch(operations));
     api.patch(&owner.config_map().name, &params, &patch).await
 }

@@ -15,7 +15,7 @@ use super::{
     queue::Waits,
     reported::Reported,
     shared::Shared,
-    world::{World, without_fields},
+    world::World,
 };
 use crate::{
     api::{
@@ -27,9 +27,9 @@ use crate::{
     },
     cluster::{
         changes::{Change as Seen, version_of},
-        code, deletion_of,
+        code, created_by, deletion_of,
         events::about,
-        is_conflict, reason, untracked,
+        is_conflict, patched_by, reason, untracked, without_fields,
     },
     model::{
         instance_name::{InstanceKey, InstanceName},
@@ -41,10 +41,7 @@ use crate::{
 };
 use absent_node::{Now, Pods};
 use json_patch::Patch as JsonPatch;
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::{Api, api::Patch};
 use lost::NodeMemory;
 use notices::Notice;
 use petiole_base::collect::CollectMap as _;
@@ -247,7 +244,12 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
         }
         Action::Strip { key, patch } => {
             let api: Api<Configuration> = Api::namespaced(shared.client.clone(), &key.namespace);
-            let result = (api.patch(&key.name, &params(), &json_patch(patch))).await;
+            let result = (api.patch(
+                &key.name,
+                &patched_by(names::CONTROLLER_MANAGER),
+                &json_patch(patch),
+            ))
+            .await;
             Written::new(tried(key, "remove Akri's finalizers", result.map(|_| ())))
         }
     }
@@ -258,7 +260,13 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
     let mut written = Written::new(Tried::Done);
     if let Some(patch) = &change.patch {
-        match (api.patch(&key.name, &params(), &untracked(patch.clone()))).await {
+        match (api.patch(
+            &key.name,
+            &patched_by(names::CONTROLLER_MANAGER),
+            &untracked(patch.clone()),
+        ))
+        .await
+        {
             Ok(changed) => {
                 if let Some(note) = notices::released(&change.freed) {
                     (shared.events).normal(about(&changed), Reason::SlotsReleased.as_str(), note);
@@ -276,7 +284,11 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
         return written;
     };
     let result = api
-        .patch_status(&key.name, &params(), &untracked(patch.clone()))
+        .patch_status(
+            &key.name,
+            &patched_by(names::CONTROLLER_MANAGER),
+            &untracked(patch.clone()),
+        )
         .await;
     let result = result.map(|changed| {
         for event in &change.events {
@@ -305,10 +317,7 @@ pub(super) fn seen(instance: Instance) -> Seen<Instance, InstanceName> {
 async fn create(shared: &Shared, instance: &Instance) -> Written {
     let key = instance_key(&instance.metadata);
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
-    let params = PostParams {
-        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
-        ..PostParams::default()
-    };
+    let params = created_by(names::CONTROLLER_MANAGER);
     match api.create(&params, instance).await {
         Ok(created) => {
             info!(instance = %key, nodes = ?instance.spec.nodes, "device found: Instance created");
@@ -347,13 +356,6 @@ async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Tri
         "delete the NodeDevices of a lost node",
         result.map(|_| ()),
     )
-}
-
-fn params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
 }
 
 pub(crate) fn json_patch(patch: &JsonPatch) -> Patch<()> {

@@ -9,7 +9,7 @@ use super::{
     outcome::{Note, Tried, Written, tried},
     queue::Waits,
     shared::Shared,
-    world::{World, without_fields},
+    world::World,
 };
 use crate::{
     api::{
@@ -21,12 +21,13 @@ use crate::{
     cluster::{
         changes::{Change, version_of},
         events::about,
+        patched_by, without_fields,
     },
     model::typed_names::ConfigurationKey,
     store::configuration_key,
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
-use kube::{Api, api::PatchParams};
+use kube::Api;
 use plan::{Action, Object, StatusInputs, plan};
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::warn;
@@ -93,10 +94,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     if !not_gone(shared, action.gone.clone()).await.is_empty() {
         return Written::new(Tried::Failed);
     }
-    let params = PatchParams {
-        field_manager: Some(names::CONTROLLER_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = patched_by(names::CONTROLLER_MANAGER);
     let (client, patch) = (shared.client.clone(), json_patch(&action.patch));
     let (key, result) = match &action.object {
         Object::Configuration(key) => {

@@ -3,13 +3,14 @@
 use super::{
     parts::News,
     shared::Settings,
-    world::{broker_job, broker_pod, node_state, owned_service, owned_slice, without_fields},
+    world::{broker_job, broker_pod, node_state, owned_service, owned_slice},
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
         changes::{Change, Listed, follow},
         watch::{self, Bounded, Read, Selection, Set, apis},
+        without_fields,
     },
     model::{budget::Room, limits, typed_names::ConfigurationName},
     supervisor::Supervisor,

@@ -24,7 +24,6 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
-use kube::Resource;
 use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -169,12 +168,6 @@ pub(crate) struct SliceContent {
     /// Whether each address is ready.
     pub(crate) endpoints: BTreeMap<String, bool>,
     pub(crate) ports: Vec<i32>,
-}
-
-/// Returns the object without the managed fields of server-side apply, which are larger than the rest.
-pub(super) fn without_fields<K: Resource>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
-    object
 }
 
 fn meta(metadata: ObjectMeta) -> Meta {

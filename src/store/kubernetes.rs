@@ -7,7 +7,6 @@
 //! ```
 //! An agent watches the Configurations and those Instances that carry its node's label. A write is in its sets as
 //! soon as the server has answered. With a mirror on the disk the agent can begin without the server.
-mod exchanges;
 mod mirror;
 mod own;
 mod own_bounds;

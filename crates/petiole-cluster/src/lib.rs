@@ -28,8 +28,8 @@ mod writes;
 pub use identity::Identity;
 pub use keys::{configuration_key, instance_key, key_of};
 pub use requests::{
-    REQUEST_TIMEOUT, cannot, code, deletion_of, dra_kind, is_conflict, is_not_found,
-    is_unprocessable, list_all, post, reason,
+    REQUEST_TIMEOUT, cannot, code, created_by, deletion_of, dra_kind, is_conflict, is_not_found,
+    is_unprocessable, list_all, patched_by, post, reason, without_fields,
 };
 
 use anyhow::Context as _;

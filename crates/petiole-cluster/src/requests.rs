@@ -1,8 +1,11 @@
 //! Helps with requests to the API server: those that kube does not have, complete lists, and the meaning of errors.
 use hyper::{Request, header::CONTENT_TYPE};
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, GroupVersionKind, ListParams, Preconditions},
+    Api, Client, Resource,
+    api::{
+        ApiResource, DeleteParams, GroupVersionKind, ListParams, PatchParams, PostParams,
+        Preconditions,
+    },
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -36,6 +39,28 @@ where
             Some(_) | None => return Ok(objects),
         }
     }
+}
+
+/// Returns the parameters of a creation by this field manager.
+pub fn created_by(manager: &str) -> PostParams {
+    PostParams {
+        field_manager: Some(manager.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+/// Returns the parameters of a patch by this field manager.
+pub fn patched_by(manager: &str) -> PatchParams {
+    PatchParams {
+        field_manager: Some(manager.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// Returns the object without the managed fields of server-side apply, which are larger than the rest.
+pub fn without_fields<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 /// Returns the parameters that delete nothing but the object with this uid, in this version if one is given.

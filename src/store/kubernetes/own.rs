@@ -8,15 +8,13 @@ use super::{Inner, own_plan};
 use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
-    cluster::{is_conflict, is_not_found, watch as objects},
+    cluster::{
+        created_by, is_conflict, is_not_found, patched_by, watch as objects, without_fields,
+    },
     model::typed_names::NodeName,
     token_bucket::TokenBucket,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-    runtime::watcher,
-};
+use kube::{Api, Client, api::Patch, runtime::watcher};
 use own_plan::{Step, Urgency, Written};
 use std::time::Duration;
 use tokio::{
@@ -46,12 +44,8 @@ pub(super) async fn follow(
     let name = &inner.settings.node_name;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let selection = objects::Selection::new("this node's NodeDevices", config);
-    let slim = |mut object: NodeDevices| {
-        object.metadata.managed_fields = None;
-        object
-    };
     let apis = vec![Api::all(inner.client.clone())];
-    objects::run(apis, selection, slim, own, shutdown).await
+    objects::run(apis, selection, without_fields, own, shutdown).await
 }
 
 /// Updates the object to the last report, at each change of the reports or of the object.
@@ -151,23 +145,16 @@ impl Writer {
     /// Executes a step. Returns whether the object was written, and no other attempt would do more; `None` if there was nothing
     /// to write.
     async fn carry_out(&mut self, step: Step<'_>, seen: Option<&NodeDevices>) -> Option<bool> {
-        let manager = Some(names::AGENT_MANAGER.to_owned());
         let before = self.written.reported(seen);
         let (outcome, wanted) = match step {
             Step::Nothing | Step::Wait => return None,
             Step::Create(spec) => {
-                let params = PostParams {
-                    field_manager: manager,
-                    ..PostParams::default()
-                };
+                let params = created_by(names::AGENT_MANAGER);
                 let object = NodeDevices::new(&self.name, spec.clone());
                 (self.api.create(&params, &object).await, spec)
             }
             Step::Patch(spec) => {
-                let params = PatchParams {
-                    field_manager: manager,
-                    ..PatchParams::default()
-                };
+                let params = patched_by(names::AGENT_MANAGER);
                 let patch = Patch::Merge(own_plan::patch(spec));
                 (self.api.patch(&self.name, &params, &patch).await, spec)
             }

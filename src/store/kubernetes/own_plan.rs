@@ -6,6 +6,7 @@ use crate::{
         node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
         reason::Reason,
     },
+    cluster::changes::version_of,
     model::{limits, typed_names::ConfigurationKey},
     store::interface::Report,
 };
@@ -172,10 +173,7 @@ fn without_looks(wanted: &NodeDevicesSpec) -> NodeDevicesSpec {
 
 /// Returns whether `a` is newer. Resource versions are ordered as numbers (KEP-5504).
 fn is_newer(a: &NodeDevices, b: &NodeDevices) -> bool {
-    let version = |object: &NodeDevices| -> Option<u64> {
-        object.metadata.resource_version.as_ref()?.parse().ok()
-    };
-    version(a) > version(b)
+    version_of(&a.metadata) > version_of(&b.metadata)
 }
 
 /// Returns whether the API server kept what was written: it drops fields that the definition of NodeDevices does not have.

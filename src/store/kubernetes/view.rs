@@ -2,6 +2,7 @@
 use super::plan::has_left;
 use crate::{
     api::instance::Instance,
+    cluster::without_fields,
     model::instance_name::InstanceKey,
     store::{
         interface::{Instances, instance_key},
@@ -102,7 +103,7 @@ impl KnownInstances {
                 self.listing.insert(namespace.clone(), BTreeMap::new());
             }
             Event::Listed(instance) => {
-                let instance = slim(*instance);
+                let instance = without_fields(*instance);
                 let key = instance_key(&instance.metadata);
                 // Two copies of all Instances would be most of an agent's memory.
                 let instance = match self.instances.get(&key) {
@@ -115,7 +116,7 @@ impl KnownInstances {
                     .insert(key, instance);
             }
             Event::Complete => self.complete(namespace),
-            Event::Applied(instance) => self.take(Arc::new(slim(*instance))),
+            Event::Applied(instance) => self.take(Arc::new(without_fields(*instance))),
             // The Instance stays as it was last, because nothing says that its device is gone.
             Event::Unreadable(key) => {
                 if let (Some(listing), Some(known)) =
@@ -168,7 +169,7 @@ impl KnownInstances {
 
     /// Takes over an Instance that was read again.
     pub(crate) fn read(&mut self, instance: Instance) {
-        let instance = Arc::new(slim(instance));
+        let instance = Arc::new(without_fields(instance));
         for listing in self.listing.values_mut() {
             // The Instance may have been listed before this write.
             listing.insert(instance_key(&instance.metadata), instance.clone());
@@ -253,12 +254,6 @@ impl KnownInstances {
             .map(|(key, instance)| (key.clone(), instance.clone()))
             .collect()
     }
-}
-
-/// Removes the field managers of server-side apply, which are larger than the rest.
-pub(crate) fn slim(mut instance: Instance) -> Instance {
-    instance.metadata.managed_fields = None;
-    instance
 }
 
 /// Returns the version of an Instance. Versions of one object are ordered as numbers (KEP-5504).

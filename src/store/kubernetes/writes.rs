@@ -1,31 +1,36 @@
-//! Patches Instances: a patch is one request, which is repeated with a newer Instance if its guard did not hold.
-use super::Inner;
+//! Changes the owners of slots: one patch for each Instance, which is repeated with a newer Instance if its guard did not hold.
+use super::{Inner, plan};
 use crate::{
     api::{instance::Instance, names},
-    cluster::{code, instance_key, is_conflict, is_not_found, is_unprocessable, reason, untracked},
+    cluster::{
+        code, instance_key, is_conflict, is_not_found, is_unprocessable, patched_by, reason,
+        untracked,
+    },
     model::{instance_name::InstanceKey, status_code::is_busy},
-    store::interface::StoreError,
+    store::{
+        interface::{Exchange, StoreError},
+        plan::exchanged,
+    },
 };
 use json_patch::Patch as JsonPatch;
-use kube::api::PatchParams;
 use std::sync::Arc;
 
 /// The most attempts of a patch, because another writer may change the Instance between our read and our patch.
 const TRIES: usize = 4;
 
 impl Inner {
-    /// Patches the known Instance, and reads it again if the patch did not match. A patch that cannot be built is also
-    /// retried once with a newer Instance.
-    pub(super) async fn patch(
+    /// Exchanges slots of one Instance, all or none. An exchange that the known Instance does not allow is tried once with a newer one.
+    pub(super) async fn exchange(
         &self,
         key: &InstanceKey,
-        patch: impl Fn(&Instance) -> Result<JsonPatch, StoreError>,
-    ) -> Result<Arc<Instance>, StoreError> {
+        exchanges: Vec<&Exchange>,
+    ) -> Result<(), StoreError> {
         let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
-            match patch(&*self.stored(key)?) {
-                Ok(patch) => match self.patch_once(key, patch).await? {
-                    Attempt::Written(written) => return Ok(written),
+            let known = self.stored(key)?;
+            match exchanged(&known, &exchanges) {
+                Ok(_) => match self.patch(key, plan::exchange(&known, &exchanges)).await? {
+                    Attempt::Written => return Ok(()),
                     Attempt::Stale(why) => reason = why,
                 },
                 Err(error) if is_refused => return Err(error),
@@ -33,20 +38,18 @@ impl Inner {
             }
             self.refresh(key).await?;
         }
-        Err(changing(key, &reason))
+        Err(StoreError::Refused(format!(
+            "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
+        )))
     }
 
-    async fn patch_once(&self, key: &InstanceKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
-        let params = PatchParams {
-            field_manager: Some(names::AGENT_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = self.instance_api(key);
+    async fn patch(&self, key: &InstanceKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
+        let (api, params) = (self.instance_api(key), patched_by(names::AGENT_MANAGER));
         let written = api.patch(&key.name, &params, &untracked(patch)).await;
         match written {
             Ok(written) => {
-                self.change(|known| known.written(written.clone()));
-                Ok(Attempt::Written(Arc::new(written)))
+                self.change(|known| known.written(written));
+                Ok(Attempt::Written)
             }
             Err(e) if is_not_found(&e) => {
                 self.change(|known| known.deleted(key));
@@ -57,22 +60,19 @@ impl Inner {
         }
     }
 
-    async fn read(&self, key: &InstanceKey) -> Result<Instance, StoreError> {
+    async fn refresh(&self, key: &InstanceKey) -> Result<(), StoreError> {
         match self.instance_api(key).get(&key.name).await {
-            Ok(instance) => Ok(instance),
+            Ok(instance) => {
+                debug_assert_eq!(instance_key(&instance.metadata), *key);
+                self.change(|known| known.read(instance));
+                Ok(())
+            }
             Err(e) if is_not_found(&e) => {
                 self.change(|known| known.deleted(key));
                 Err(StoreError::Gone(key.clone()))
             }
             Err(e) => Err(unavailable(&e)),
         }
-    }
-
-    async fn refresh(&self, key: &InstanceKey) -> Result<(), StoreError> {
-        let instance = self.read(key).await?;
-        debug_assert_eq!(instance_key(&instance.metadata), *key);
-        self.change(|known| known.read(instance));
-        Ok(())
     }
 
     pub(super) fn stored(&self, key: &InstanceKey) -> Result<Arc<Instance>, StoreError> {
@@ -83,15 +83,9 @@ impl Inner {
 
 /// The result of a patch.
 enum Attempt {
-    Written(Arc<Instance>),
+    Written,
     /// The patch does not match the present Instance.
     Stale(String),
-}
-
-fn changing(key: &InstanceKey, reason: &str) -> StoreError {
-    StoreError::Refused(format!(
-        "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
-    ))
 }
 
 /// Converts an error for the caller of the write.
