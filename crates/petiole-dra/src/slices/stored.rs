@@ -153,9 +153,7 @@ mod tests {
     #[test]
     fn what_was_written_while_a_list_came_is_newer_than_the_list() {
         let mut stored = Stored::default();
-        let listed = |stored: &mut Stored,
-                          slices: &[(&str, &str)],
-                          written: &[(&str, &str)]| {
+        let listed = |stored: &mut Stored, slices: &[(&str, &str)], written: &[(&str, &str)]| {
             stored.apply(Event::Init, |_| true);
             for (name, version) in slices {
                 stored.apply(Event::InitApply(slice(name, version)), |_| true);
