@@ -50,8 +50,6 @@ use uevent::Event;
 
 /// The folder that contains this machine's `sys` and `run`.
 pub const ROOT: &str = "/";
-/// The time that udev gets to process a new device. Its rules query slow devices.
-const UDEV_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause between two looks. It bounds the cost of a storm of events.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The pause after a look at all devices.
@@ -162,41 +160,25 @@ async fn follow(
         .sysfs
         .check()
         .map_err(|e| DiscoveryError(e.to_string()))?;
-    let (mut tree, mut devices) = parameters
-        .clone()
-        .read(|parameters| scan::all(&parameters.sysfs, &parameters.details))
-        .await?;
-    let mut waits_until = None;
-    let mut pause = Duration::ZERO;
+    let mut tree = Tree::default();
+    let mut happened = vec![Event::Anything];
     loop {
+        let pause = if happened.contains(&Event::Anything) {
+            AFTER_ALL
+        } else {
+            BETWEEN_LOOKS
+        };
+        let now = Instant::now();
+        let look = move |parameters: &Parameters| {
+            scan::again(&parameters.sysfs, &parameters.details, tree, &happened, now)
+        };
+        let devices;
+        (tree, devices) = parameters.clone().read(look).await?;
         publish(devices, found);
         sleep(pause).await;
-        waits_until = if tree.waiting.is_empty() {
-            None
-        } else {
-            waits_until.or_else(|| Some(Instant::now() + UDEV_PATIENCE))
-        };
-        let happened = tokio::select! {
-            events = events.next() => Some(events.map_err(|e| DiscoveryError(e.to_string()))?),
-            () = until(waits_until) => None,
-        };
-        pause = match &happened {
-            Some(events) if events.contains(&Event::Anything) => AFTER_ALL,
-            Some(_) | None => BETWEEN_LOOKS,
-        };
-        (tree, devices) = match happened {
-            Some(events) => {
-                let again = move |parameters: &Parameters| {
-                    scan::again(&parameters.sysfs, &parameters.details, tree, &events)
-                };
-                parameters.clone().read(again).await?
-            }
-            None => {
-                let rest = move |parameters: &Parameters| {
-                    scan::without_udev(&parameters.sysfs, &parameters.details, tree)
-                };
-                parameters.clone().read(rest).await?
-            }
+        happened = tokio::select! {
+            events = events.next() => events.map_err(|e| DiscoveryError(e.to_string()))?,
+            () = until(tree.waits_until()) => vec![],
         };
     }
 }
