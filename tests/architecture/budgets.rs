@@ -18,7 +18,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-kubelet-api", 980),
     ("crates/petiole-mdns", 4_400),
     ("crates/petiole-model", 5_600),
-    ("crates/petiole-mqtt", 1_400),
+    ("crates/petiole-mqtt", 1_460),
     ("crates/petiole-onvif", 1_900),
     ("crates/petiole-opcua", 1_850),
     ("crates/petiole-people", 6_320),
