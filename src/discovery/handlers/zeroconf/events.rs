@@ -1,5 +1,6 @@
 //! Converts the services of the querier, which come as whole maps, into single events for the tracker. Pure.
 use super::{address::Address, environment::Txt, plan::Event, service::Service};
+use crate::model::networks::is_of_cloud;
 use petiole_mdns::{Found, LeftOut, Name};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,7 +117,8 @@ fn hold(
 
 fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Service> {
     let mut addresses: Vec<Address> = vec![];
-    for found in &service.addresses {
+    // Anyone on the LAN can announce an address, and a broker would send to a cloud's service what is for the device.
+    for found in service.addresses.iter().filter(|a| !is_of_cloud(a.ip)) {
         let address = Address::new(found.ip, &found.interface);
         let place = (found.is_on_link, found.network);
         let address = address.map(|address| address.on_link(place.0).in_network(place.1));
@@ -258,6 +260,39 @@ mod tests {
         );
         assert_eq!(told(&[camera, forged]), [""; 0]);
         assert_eq!(told(&[]), [format!("{text} gone")]);
+    }
+
+    #[test]
+    fn no_address_of_a_cloud_is_ever_used() {
+        for (ips, expected) in [
+            (
+                &["169.254.169.254", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe"][..],
+                &[][..],
+            ),
+            (
+                &["::ffff:169.254.169.254", "169.254.20.10", "192.0.0.192"],
+                &[],
+            ),
+            (
+                &["169.254.170.2", "10.0.0.7", "168.63.129.16"],
+                &["10.0.0.7"],
+            ),
+        ] {
+            let (name, mut service) = service("cam", 80);
+            let address = |ip: &&str| petiole_mdns::Address {
+                ip: ip.parse().unwrap(),
+                interface: "eth0".into(),
+                network: None,
+                is_on_link: true,
+            };
+            Arc::make_mut(&mut service).addresses = ips.iter().map(address).collect();
+            let events = KnownServices::new(usize::MAX).events(&found(&[(name, service)]));
+            let [Event::Resolved(service)] = &events[..] else {
+                panic!("{events:?}");
+            };
+            let used = service.addresses.iter().map(Address::text);
+            assert_eq!(used.collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]
