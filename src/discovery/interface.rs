@@ -4,6 +4,7 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 use crate::model::{
     device::{DeviceId, DeviceSet, Scope},
+    hidden::Hidden,
     typed_names::ConfigurationKey,
 };
 use futures::future::BoxFuture;
@@ -91,6 +92,15 @@ impl Task {
         };
         (task, seen)
     }
+}
+
+/// The inputs of a discovery. Another specification makes another discovery.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionSpec {
+    pub handler: String,
+    pub details: String,
+    /// The `discoveryProperties` that have a value. Some are of Secrets.
+    pub properties: Hidden<Properties>,
 }
 
 /// `discoveryDetails` that cannot be used. The message names the field, the value and what would be right.

@@ -2,9 +2,8 @@
 pub use super::registry::Handlers;
 use super::{
     damping::{Belief, Damper, Flapping},
-    interface::{Discovery, Task},
+    interface::{Discovery, SessionSpec, Task},
     part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
-    plan::{Action, SessionSpec, plan},
     progress::Progress,
     turns::Turns,
 };
@@ -12,6 +11,7 @@ use crate::{
     backoff::Backoff,
     model::{
         device::{DeviceId, DeviceSet},
+        start_stop::StartStop,
         typed_names::ConfigurationKey,
         variables::Variables,
     },
@@ -71,6 +71,9 @@ impl DiscoveryState {
     }
 }
 
+/// The discoveries that run, each with what ends it.
+type Running = BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)>;
+
 /// Keeps one discovery running for each of `desired`, and publishes what they see to `seen`.
 pub async fn run(
     handlers: Arc<Handlers>,
@@ -80,38 +83,28 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
     let all = All::new(&seen);
-    let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
+    let mut running = Running::new();
     loop {
         let specs = (running.iter())
             .map(|(key, (spec, _))| (key.clone(), spec.clone()))
             .collect_map();
-        let actions = plan(&desired.borrow_and_update(), &specs);
-        for action in actions {
-            match action {
-                Action::Stop(key) => {
-                    if let Some((_, stop)) = running.remove(&key) {
-                        stop.cancel();
-                    }
-                    while tasks.contains_key(&key) {
-                        let ended = tasks.join_next().await;
-                        running
-                            .retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
-                    }
-                    let mut last = None;
-                    seen.send_modify(|seen| last = Arc::make_mut(seen).remove(&key));
-                    if !desired.borrow().contains_key(&key) {
-                        metrics().forget_discovery(&key.name);
-                    }
-                }
-                Action::Start(key, spec) => {
-                    let stop = shutdown.child_token();
-                    let span = info_span!("discovery", configuration = %key);
-                    let session = Session::new(&handlers, &key, &spec, &all);
-                    let task = session.run(handlers.clone(), stop.clone()).instrument(span);
-                    tasks.spawn(key.clone(), task);
-                    running.insert(key, (spec, stop));
-                }
+        let wanted = desired.borrow_and_update().clone();
+        let StartStop { stop, start } = StartStop::new(&wanted, &specs);
+        for key in stop {
+            end(key, &mut running, &mut tasks).await;
+            let mut last = None;
+            seen.send_modify(|seen| last = Arc::make_mut(seen).remove(key));
+            if !desired.borrow().contains_key(key) {
+                metrics().forget_discovery(&key.name);
             }
+        }
+        for (key, spec) in start {
+            let stop = shutdown.child_token();
+            let span = info_span!("discovery", configuration = %key);
+            let session = Session::new(&handlers, key, spec, &all);
+            let task = session.run(handlers.clone(), stop.clone()).instrument(span);
+            tasks.spawn(key.clone(), task);
+            running.insert(key.clone(), (spec.clone(), stop));
         }
         if running.len() != desired.borrow().len() {
             continue; // one ended while another was waited for
@@ -134,6 +127,21 @@ pub async fn run(
     }
     while tasks.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Ends a discovery and waits for that. Others that end meanwhile do not run any more.
+async fn end(
+    key: &ConfigurationKey,
+    running: &mut Running,
+    tasks: &mut JoinMap<ConfigurationKey, ()>,
+) {
+    if let Some((_, stop)) = running.remove(key) {
+        stop.cancel();
+    }
+    while tasks.contains_key(key) {
+        let ended = tasks.join_next().await;
+        running.retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
+    }
 }
 
 /// The values that a discovery keeps from one of its runs to the next.

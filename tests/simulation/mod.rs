@@ -50,7 +50,7 @@ use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::configuration::Configuration,
     controller::world::NodeState,
-    discovery::plan::SessionSpec,
+    discovery::SessionSpec,
     model::{device::DeviceId, instance_name::InstanceName, resource_names::ResourceNames},
 };
 use api_server::ApiServer;
