@@ -6,6 +6,7 @@ pub mod handlers;
 mod interface;
 mod part;
 mod progress;
+mod publish;
 pub mod registry;
 pub mod session;
 pub mod turns;

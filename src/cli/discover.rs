@@ -19,6 +19,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use flags::Output;
 use input::Input;
+use petiole_base::waits::sleep_until_or_never;
 use report::{Listed, Naming, Report};
 use std::{
     io::{Write as _, stderr},
@@ -146,7 +147,7 @@ async fn stream(
     loop {
         tokio::select! {
             changed = devices.changed() => if changed.is_err() { return Ok(()) },
-            () = over(end) => return something(has_found, look, &reported),
+            () = sleep_until_or_never(end) => return something(has_found, look, &reported),
             stopped = tokio::signal::ctrl_c() => return Ok(stopped?),
         }
         let set = devices.borrow_and_update().clone();
@@ -202,7 +203,7 @@ async fn list(
     };
     tokio::select! {
         complete = complete => if complete.is_err() { return Ok(()) },
-        () = over(end) => {}
+        () = sleep_until_or_never(end) => {}
         stopped = tokio::signal::ctrl_c() => stopped?,
     }
     let set = devices.borrow().clone();
@@ -219,13 +220,6 @@ async fn stdin_ends() -> anyhow::Result<()> {
     let mut stdin = pipe::Receiver::from_owned_fd(stdin).context("stdin is no pipe")?;
     tokio::io::copy(&mut stdin, &mut tokio::io::sink()).await?;
     Ok(())
-}
-
-async fn over(end: Option<Instant>) {
-    match end {
-        Some(end) => tokio::time::sleep_until(end).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Prints the text to stdout. A reader that has closed its end (`| head`) ends the command.

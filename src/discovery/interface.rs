@@ -108,6 +108,12 @@ pub struct SessionSpec {
 #[error("discoveryDetails: {0}")]
 pub struct DetailsError(pub String);
 
+impl From<String> for DetailsError {
+    fn from(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// The error of a discovery that ended before its shutdown. It is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -17,7 +17,7 @@ use crate::{
     },
     telemetry::metrics,
 };
-use petiole_base::collect::CollectMap as _;
+use petiole_base::{collect::CollectMap as _, waits::sleep_until_or_never};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -270,8 +270,8 @@ impl Session {
         loop {
             let is_news = tokio::select! {
                 changed = sets.changed() => changed.is_ok(),
-                () = sleep_until(wake) => false,
-                () = sleep_until(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {
+                () = sleep_until_or_never(wake) => false,
+                () = sleep_until_or_never(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {
                     begin = None;
                     continue;
                 }
@@ -368,13 +368,6 @@ fn tell_of_flapping(
     }
     if let Some(more @ 1..) = new.len().checked_sub(FLAPPING_NAMED) {
         warn!("and so it is with {more} more devices");
-    }
-}
-
-async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => std::future::pending().await,
     }
 }
 

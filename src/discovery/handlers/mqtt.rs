@@ -15,10 +15,10 @@ use super::{
         part::{Bytes, Part},
     },
     problems::problem,
-    publish::publish,
 };
 use crate::{
     backoff::Backoff,
+    discovery::publish::publish,
     model::device::{DeviceSet, Scope},
 };
 use credentials::{Credentials, NAMES};

@@ -13,9 +13,11 @@ use super::{
         DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
     },
     neighbour_table::NeighbourTable,
-    publish::publish,
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use credentials::Store;
 use details::Details;
 use futures::future::BoxFuture;

@@ -15,10 +15,12 @@ use super::{
         part::{Bytes, Part},
         turns::Turns,
     },
-    problems::problem,
-    publish::publish,
+    problems::{NO_MDNS_INTERFACE, problem},
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
@@ -190,9 +192,7 @@ fn urls(announced: &mut Option<Subscription>) -> Vec<EndpointUrl> {
 /// Returns a problem if multicast DNS is wished, and there is no interface for it.
 fn no_interface(announced: Option<&Subscription>) -> Option<String> {
     let found = announced?.found.borrow();
-    (found.interfaces == Some(0)).then(|| {
-        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, or another program holds UDP port 5353 for itself".to_owned()
-    })
+    (found.interfaces == Some(0)).then(|| NO_MDNS_INTERFACE.to_owned())
 }
 
 /// Waits until other addresses are announced.

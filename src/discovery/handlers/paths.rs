@@ -8,14 +8,14 @@ mod folders;
 mod plan;
 mod scan;
 
-use super::{
-    super::{
-        external::HostPaths,
-        interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
-    },
-    publish::publish,
+use super::super::{
+    external::HostPaths,
+    interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use folders::Watch;
 use futures::future::BoxFuture;

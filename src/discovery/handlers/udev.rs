@@ -21,19 +21,20 @@ mod uevent;
 
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
-use super::{
-    super::{
-        interface::{
-            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
-        },
-        turns::Turns,
+use super::super::{
+    interface::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
     },
-    publish::publish,
+    turns::Turns,
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use futures::future::BoxFuture;
 use monitor::{Events, Monitor};
+use petiole_base::waits::sleep_until_or_never;
 use plan::Tree;
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +45,7 @@ use sysfs::Sysfs;
 use tokio::{
     sync::watch,
     task::spawn_blocking,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use uevent::Event;
 
@@ -83,9 +84,9 @@ impl Udev {
         properties: &Properties,
     ) -> Result<Parameters, DetailsError> {
         let details = Details::parse(details, properties)?;
-        self.allowed.check_any().map_err(DetailsError)?;
+        self.allowed.check_any()?;
         if details.has_vfio {
-            self.allowed.check_vfio().map_err(DetailsError)?;
+            self.allowed.check_vfio()?;
         }
         Ok(Parameters {
             details,
@@ -178,7 +179,7 @@ async fn follow(
         sleep(pause).await;
         happened = tokio::select! {
             events = events.next() => events.map_err(|e| DiscoveryError(e.to_string()))?,
-            () = until(tree.waits_until()) => vec![],
+            () = sleep_until_or_never(tree.waits_until()) => vec![],
         };
     }
 }
@@ -197,13 +198,6 @@ impl Parameters {
             (tree, devices)
         });
         tree.await.map_err(|e| DiscoveryError(e.to_string()))
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,11 +1,14 @@
 //! Holds one session with a broker, and publishes the devices that it hears of.
 use super::{
-    super::{super::part::Part, problems::problem, publish::publish, tcp::Stream},
+    super::{super::part::Part, problems::problem, tcp::Stream},
     connection,
     credentials::Credentials,
     details::Details,
 };
-use crate::model::device::{Device, DeviceId, DeviceSet};
+use crate::{
+    discovery::publish::publish,
+    model::device::{Device, DeviceId, DeviceSet},
+};
 use petiole_mqtt::{
     Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},

@@ -219,7 +219,7 @@ fn device(id: String, group: &[&Chain], nodes: &[Node<'_>], details: &Details) -
         let links = links.filter(|link| is_below_dev(link) && *link != node.path);
         device.device_nodes.push(DeviceNode {
             links: links.take(limits::NODE_LINKS_MAX).collect(),
-            ..node_of(&node.path, &details.permissions)
+            ..node_of(&node.path, details.permissions)
         });
     }
     let pci = pci_address(top);

@@ -9,7 +9,7 @@ use super::{
     },
     address::Address,
 };
-use crate::{discovery::interface::DetailsError, model::device::Scope};
+use crate::model::device::Scope;
 use ipnet::IpNet;
 use petiole_mdns::{Interfaces, Name, Wanted};
 use serde_json::Value;
@@ -87,11 +87,6 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// Returns the name to browse for, with its domain: `_printer._sub._http._tcp.local.`
-    pub(super) fn browse_name(&self) -> String {
-        self.browsed.text().unwrap_or_default()
-    }
-
     /// Returns the type without a subtype and a domain: `_http._tcp`. Every full name of a service ends with it and the
     /// domain.
     pub(super) fn service_type(&self) -> &str {
@@ -115,11 +110,7 @@ impl Details {
         }
     }
 
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &["txtRecords"])?;
         let kind = match fields.take("kind") {
             Some(value) => kind(&value)?,
