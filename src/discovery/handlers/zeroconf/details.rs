@@ -1,17 +1,14 @@
 //! Parses `discoveryDetails` of the zeroconf handler: from YAML to checked [`Details`]. Pure.
 //!
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
-use super::{
-    super::{
-        fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
-        matcher::{Budget, Matcher},
-        only::Only,
-    },
-    address::Address,
+use super::super::{
+    fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
+    matcher::{Budget, Matcher},
+    only::Only,
 };
 use crate::model::device::Scope;
 use ipnet::IpNet;
-use petiole_mdns::{Interfaces, Name, Wanted};
+use petiole_mdns::{Address, Interfaces, Name, Wanted};
 use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -71,9 +68,9 @@ pub(super) enum Addresses {
 impl Addresses {
     pub(super) fn take(&self, address: &Address) -> bool {
         match self {
-            Self::OnLink => address.is_on_link(),
+            Self::OnLink => address.is_on_link,
             Self::Any => true,
-            Self::Within(networks) => networks.iter().any(|net| net.contains(&address.ip())),
+            Self::Within(networks) => networks.iter().any(|net| net.contains(&address.ip)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Converts the services of the querier, which come as whole maps, into single events for the tracker. Pure.
-use super::{address::Address, environment::Txt, plan::Event, service::Service};
+use super::{address::is_same, environment::Txt, plan::Event, service::Service};
 use crate::model::networks::is_of_cloud;
-use petiole_mdns::{Found, LeftOut, Name};
+use petiole_mdns::{Address, Found, LeftOut, Name};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -119,16 +119,10 @@ fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Servi
     let mut addresses: Vec<Address> = vec![];
     // Anyone on the LAN can announce an address, and a broker would send to a cloud's service what is for the device.
     for found in service.addresses.iter().filter(|a| !is_of_cloud(a.ip)) {
-        let address = Address::new(found.ip, &found.interface);
-        let place = (found.is_on_link, found.network);
-        let address = address.map(|address| address.on_link(place.0).in_network(place.1));
         // An address on several interfaces counts once. It is on the link if it is on the link of any of them.
-        match address {
-            Some(address) => match addresses.iter_mut().find(|a| a.is_same(&address)) {
-                Some(same) => same.join(&address),
-                None => addresses.push(address),
-            },
-            None => continue,
+        match addresses.iter_mut().find(|known| is_same(known, found)) {
+            Some(same) => same.is_on_link |= found.is_on_link,
+            None => addresses.push(found.clone()),
         }
     }
     let txt = service.txt_entries().into_iter().map(|(key, value)| Txt {
@@ -148,7 +142,7 @@ fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Servi
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::address::text, *};
 
     fn named(text: &str) -> Name {
         Name::from_dotted(text).unwrap()
@@ -279,7 +273,7 @@ mod tests {
             ),
         ] {
             let (name, mut service) = service("cam", 80);
-            let address = |ip: &&str| petiole_mdns::Address {
+            let address = |ip: &&str| Address {
                 ip: ip.parse().unwrap(),
                 interface: "eth0".into(),
                 network: None,
@@ -290,7 +284,7 @@ mod tests {
             let [Event::Resolved(service)] = &events[..] else {
                 panic!("{events:?}");
             };
-            let used = service.addresses.iter().map(Address::text);
+            let used = service.addresses.iter().map(text);
             assert_eq!(used.collect::<Vec<_>>(), expected);
         }
     }
