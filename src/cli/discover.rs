@@ -27,7 +27,6 @@ use std::{
     time::Duration,
 };
 use tokio::{net::unix::pipe, sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     if !flags.mark.is_empty() && flags.output != Output::Yaml {
@@ -60,20 +59,19 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         broker_properties: input.broker_properties.clone(),
         scope: discovery.scope(),
     };
-    let shutdown = CancellationToken::new();
-    let (task, devices) = Task::alone(shutdown.clone());
+    let (task, devices) = Task::alone();
     let shown = shown(&flags, &input, Report::new(naming), devices);
-    let show = async {
-        let shown = tokio::select! {
-            shown = shown => shown,
-            ended = stdin_ends(), if input.is_attached => ended,
-        };
-        shutdown.cancel();
-        shown
-    };
-    let (ended, shown) = tokio::join!(discovery.run(task), show);
-    ended.with_context(|| format!("handler {}", flags.handler))?;
-    shown
+    tokio::pin!(shown);
+    tokio::select! {
+        shown = &mut shown => shown,
+        ended = stdin_ends(), if input.is_attached => ended,
+        ended = discovery.run(task) => {
+            // What it has published last is shown first.
+            let shown = shown.await;
+            ended.with_context(|| format!("handler {}", flags.handler))?;
+            shown
+        }
+    }
 }
 
 /// Prints what is found, in the format that the user has chosen.

@@ -10,7 +10,6 @@ use crate::model::{
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 /// The `discoveryProperties` of a Configuration that have a value, by their names.
 pub type Properties = BTreeMap<String, String>;
@@ -63,7 +62,7 @@ impl Reads {
 pub trait Discovery: Send {
     fn scope(&self) -> Scope;
 
-    /// Publishes what it sees until the task ends. An error ends this run, and its caller starts another after a back-off;
+    /// Publishes what it sees until it is dropped. An error ends this run, and its caller starts another after a back-off;
     /// what was published last stays until then.
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>>;
 }
@@ -76,19 +75,16 @@ pub struct Task {
     pub configuration: ConfigurationKey,
     /// Where it publishes the devices that it sees: all of them, each time.
     pub found: watch::Sender<DeviceSet>,
-    /// When it ends.
-    pub shutdown: CancellationToken,
 }
 
 impl Task {
     /// Returns a task for no Configuration, with what it publishes: to try a handler.
-    pub fn alone(shutdown: CancellationToken) -> (Self, watch::Receiver<DeviceSet>) {
+    pub fn alone() -> (Self, watch::Receiver<DeviceSet>) {
         let (found, seen) = watch::channel(DeviceSet::default());
         let configuration = ConfigurationKey::new("", "");
         let task = Self {
             configuration,
             found,
-            shutdown,
         };
         (task, seen)
     }
@@ -114,7 +110,7 @@ impl From<String> for DetailsError {
     }
 }
 
-/// The error of a discovery that ended before its shutdown. It is repeated.
+/// The error of a discovery that ended by itself. It is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DiscoveryError(pub String);

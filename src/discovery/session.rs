@@ -37,8 +37,6 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 const BEGIN_AT_ONCE: usize = 16;
 /// The longest time for which a discovery that sees nothing keeps others from beginning.
 const BEGIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// The time that a discovery has to end after it was stopped. Those that start next wait for it.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most flapping devices that one log line names.
 const FLAPPING_NAMED: usize = 5;
@@ -234,23 +232,19 @@ impl Session {
         let task = Task {
             configuration: self.key.clone(),
             found,
-            shutdown: stop.clone(),
         };
         run.spawn(discovery.run(task).in_current_span());
-        let too_late = async {
-            stop.cancelled().await;
-            sleep(END_TIMEOUT).await;
-        };
         tokio::select! {
             biased;
+            () = stop.cancelled() => {
+                // The next discovery of the Configuration does not run beside it.
+                run.shutdown().await;
+                None
+            }
             Some(ended) = run.join_next() => match ended {
                 Ok(ended) => ended.err().map(|e| e.to_string()),
                 Err(panicked) => Some(panicked.to_string()),
             },
-            () = too_late => {
-                warn!("the discovery did not end in {END_TIMEOUT:?} and is dropped");
-                None
-            }
             () = forward => None,
         }
     }

@@ -76,7 +76,7 @@ impl ExternalDiscovery {
         }
     }
 
-    async fn follow(self, task: &Task) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let began = Instant::now();
         let mut registrations = self.registrations.subscribe();
         let (events, mut happened) = mpsc::channel(1);
@@ -155,12 +155,7 @@ impl Discovery for ExternalDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(&task) => ended,
-            }
-        })
+        Box::pin(self.follow(task))
     }
 }
 

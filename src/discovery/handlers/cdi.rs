@@ -88,10 +88,7 @@ impl Discovery for CdiDiscovery {
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let watches = self.folders.each_ref().map(FolderWatch::new);
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(watches, &task.found) => ended,
-            }
+            self.follow(watches, &task.found).await
         })
     }
 }

@@ -90,28 +90,17 @@ impl Discovery for OpcuaDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let interfaces = self.details.mdns.clone();
-            let mut announced =
-                interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
-            let run = Box::pin(self.follow(&mut announced, &task));
-            let ended = task.shutdown.run_until_cancelled(run).await;
-            if let Some(subscription) = announced {
-                subscription.close().await;
-            }
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(self.follow(task))
     }
 }
 
 impl OpcuaDiscovery {
     /// Asks all servers in rounds, and publishes the devices after each answer.
-    async fn follow(
-        mut self: Box<Self>,
-        announced: &mut Option<Subscription>,
-        task: &Task,
-    ) -> Result<(), DiscoveryError> {
+    async fn follow(mut self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
+        let interfaces = self.details.mdns.take();
+        let mut announced =
+            interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
         let (names, only) = (self.details.names, self.details.only);
         let named = std::mem::take(&mut self.details.urls);
         let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
@@ -123,7 +112,7 @@ impl OpcuaDiscovery {
             let began = Instant::now();
             // What is announced after the beginning of a round is asked in the next one.
             let is_settled = announced.is_none() || began >= start + SETTLED_AFTER;
-            let urls = urls(announced);
+            let urls = urls(&mut announced);
             survey.begin(urls.clone());
             let mut asking = FuturesUnordered::new();
             loop {
@@ -156,7 +145,7 @@ impl OpcuaDiscovery {
             };
             tokio::select! {
                 () = sleep_until(next) => {}
-                changed = changed(announced, &urls) => {
+                changed = changed(&mut announced, &urls) => {
                     changed?;
                     sleep_until(began + INTERVAL_MIN).await;
                 }

@@ -87,12 +87,7 @@ impl Discovery for PathsDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(&task.found) => ended,
-            }
-        })
+        Box::pin(async move { self.follow(&task.found).await })
     }
 }
 

@@ -135,9 +135,7 @@ impl Discovery for ProbeDiscovery {
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
-            let shutdown = task.shutdown.clone();
-            let follow = Box::pin(Arc::new(*self).follow(task));
-            shutdown.run_until_cancelled(follow).await;
+            Arc::new(*self).follow(task).await;
             Ok(())
         })
     }

@@ -143,10 +143,7 @@ impl Discovery for UdevDiscovery {
                     "the kernel's messages about devices (netlink) cannot be read: {e}"
                 ))
             })?;
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = follow(self.0, monitor, &task.found) => ended,
-            }
+            follow(self.0, monitor, &task.found).await
         })
     }
 }

@@ -33,7 +33,7 @@ use details::Details;
 use events::KnownServices;
 use futures::future::BoxFuture;
 use petiole_base::waits::sleep_until_or_never;
-use petiole_mdns::{Counts, Found, Mdns, Subscription};
+use petiole_mdns::{Counts, Found, Mdns};
 use plan::Tracker;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
@@ -105,24 +105,15 @@ impl Discovery for ZeroconfDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let mut subscription = self.mdns.subscribe(self.details.wanted());
-            let run = self.follow(&mut subscription, &task);
-            let ended = task.shutdown.run_until_cancelled(run).await;
-            subscription.close().await;
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(self.follow(task))
     }
 }
 
 impl ZeroconfDiscovery {
     /// Publishes the devices at each change of the services, until the querier ends.
-    async fn follow(
-        self,
-        subscription: &mut Subscription,
-        task: &Task,
-    ) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
+        let mut subscription = self.mdns.subscribe(self.details.wanted());
         let mut known = KnownServices::new(self.details.changes_at_once());
         let budget = ServiceBudget::within(&self.bytes, &task.configuration);
         let mut tracker = Tracker::new(self.details, budget);
