@@ -178,7 +178,6 @@ fn udev_scan(criterion: &mut Criterion) {
         handlers::udev::{Subsystems, Udev},
     };
     use tokio::time::Instant;
-    use tokio_util::sync::CancellationToken;
     const COUNT: usize = 1000;
     const LIMIT: Duration = Duration::from_millis(300);
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +190,7 @@ fn udev_scan(criterion: &mut Criterion) {
         .unwrap();
     let scan = || {
         runtime.block_on(async {
-            let (task, mut seen) = Task::alone(CancellationToken::new());
+            let (task, mut seen) = Task::alone();
             let discovery = udev.prepare(details, &Properties::new()).unwrap();
             let run = discovery.run(task);
             tokio::select! {

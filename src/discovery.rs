@@ -5,12 +5,12 @@ mod glob;
 pub mod handlers;
 mod interface;
 mod part;
-pub mod plan;
 mod progress;
+mod publish;
 pub mod registry;
 pub mod session;
 pub mod turns;
 
 pub use interface::{
-    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, SessionSpec, Task,
 };

@@ -198,10 +198,8 @@ impl Discovery for Looking {
         Box::pin(async move {
             loop {
                 task.found.send_replace(DeviceSet::complete(self.seen()));
-                tokio::select! {
-                    () = task.shutdown.cancelled() => return Ok(()),
-                    changed = self.lan.changed() => changed.map_err(|e| DiscoveryError(e.to_string()))?,
-                }
+                let changed = self.lan.changed().await;
+                changed.map_err(|e| DiscoveryError(e.to_string()))?;
             }
         })
     }

@@ -40,20 +40,23 @@ pub fn run(input: &[u8]) {
         };
         assert!(turn.wake > now, "a busy loop");
         now += Duration::from_millis(1);
-        let mut topics = vec![];
         let heard = session.receive(part, |event| {
             if let Event::Message { topic, payload } = event {
                 assert!(payload.len() <= PAYLOAD_MAX);
-                topics.extend(directory.hear(topic, payload));
+                directory.hear(topic, payload);
             }
         });
         if let Err(failure) = heard {
             assert!(failure.to_string().len() < 2000 && !failure.remedy().is_empty());
             return;
         }
-        for topic in topics {
+        for (topic, is_watched) in directory.take_topics() {
             assert!(is_topic(&topic));
-            session.subscribe(topic);
+            if is_watched {
+                session.subscribe(topic);
+            } else {
+                session.unsubscribe(&topic);
+            }
         }
         assert!(directory.bytes() <= BYTES_MAX);
         for id in directory.take_changes() {

@@ -17,7 +17,7 @@ use crate::{
         node::OwnNode,
         watch::{Set, named},
     },
-    discovery::{plan::SessionSpec, session::Handlers},
+    discovery::{SessionSpec, session::Handlers},
     model::{
         device::Scope,
         property_source::{Contents, Wanted},

@@ -1,7 +1,7 @@
 //! The values that the tasks of an agent exchange, or hand to their plans.
 use crate::{
     api::configuration::{Allocation, Configuration, Problem},
-    discovery::plan::SessionSpec,
+    discovery::SessionSpec,
     model::{
         device::{Device, Scope},
         instance_name::InstanceName,

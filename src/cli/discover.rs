@@ -19,6 +19,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use flags::Output;
 use input::Input;
+use petiole_base::waits::sleep_until_or_never;
 use report::{Listed, Naming, Report};
 use std::{
     io::{Write as _, stderr},
@@ -26,7 +27,6 @@ use std::{
     time::Duration,
 };
 use tokio::{net::unix::pipe, sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     if !flags.mark.is_empty() && flags.output != Output::Yaml {
@@ -59,20 +59,19 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         broker_properties: input.broker_properties.clone(),
         scope: discovery.scope(),
     };
-    let shutdown = CancellationToken::new();
-    let (task, devices) = Task::alone(shutdown.clone());
+    let (task, devices) = Task::alone();
     let shown = shown(&flags, &input, Report::new(naming), devices);
-    let show = async {
-        let shown = tokio::select! {
-            shown = shown => shown,
-            ended = stdin_ends(), if input.is_attached => ended,
-        };
-        shutdown.cancel();
-        shown
-    };
-    let (ended, shown) = tokio::join!(discovery.run(task), show);
-    ended.with_context(|| format!("handler {}", flags.handler))?;
-    shown
+    tokio::pin!(shown);
+    tokio::select! {
+        shown = &mut shown => shown,
+        ended = stdin_ends(), if input.is_attached => ended,
+        ended = discovery.run(task) => {
+            // What it has published last is shown first.
+            let shown = shown.await;
+            ended.with_context(|| format!("handler {}", flags.handler))?;
+            shown
+        }
+    }
 }
 
 /// Prints what is found, in the format that the user has chosen.
@@ -146,7 +145,7 @@ async fn stream(
     loop {
         tokio::select! {
             changed = devices.changed() => if changed.is_err() { return Ok(()) },
-            () = over(end) => return something(has_found, look, &reported),
+            () = sleep_until_or_never(end) => return something(has_found, look, &reported),
             stopped = tokio::signal::ctrl_c() => return Ok(stopped?),
         }
         let set = devices.borrow_and_update().clone();
@@ -202,7 +201,7 @@ async fn list(
     };
     tokio::select! {
         complete = complete => if complete.is_err() { return Ok(()) },
-        () = over(end) => {}
+        () = sleep_until_or_never(end) => {}
         stopped = tokio::signal::ctrl_c() => stopped?,
     }
     let set = devices.borrow().clone();
@@ -219,13 +218,6 @@ async fn stdin_ends() -> anyhow::Result<()> {
     let mut stdin = pipe::Receiver::from_owned_fd(stdin).context("stdin is no pipe")?;
     tokio::io::copy(&mut stdin, &mut tokio::io::sink()).await?;
     Ok(())
-}
-
-async fn over(end: Option<Instant>) {
-    match end {
-        Some(end) => tokio::time::sleep_until(end).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Prints the text to stdout. A reader that has closed its end (`| head`) ends the command.

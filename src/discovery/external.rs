@@ -32,7 +32,7 @@ pub use host_paths::{AllowedPath, HostPaths};
 pub use isolated::Isolated;
 pub use server::SOCKET;
 
-use super::plan::SessionSpec;
+use super::interface::SessionSpec;
 use crate::{
     files,
     model::device::{DeviceId, Scope},
@@ -50,7 +50,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The folder that the agent shares with handlers, with its socket and theirs; `None` if none may register.
     pub folder: Option<PathBuf>,

@@ -15,7 +15,6 @@ pub mod opcua;
 pub mod paths;
 pub mod probe;
 mod problems;
-mod publish;
 mod tcp;
 pub mod udev;
 pub mod zeroconf;

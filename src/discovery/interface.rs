@@ -4,12 +4,12 @@
 //! publishes whole [`DeviceSet`]s over a `watch`, never changes to one, so that a late reader misses nothing.
 use crate::model::{
     device::{DeviceId, DeviceSet, Scope},
+    hidden::Hidden,
     typed_names::ConfigurationKey,
 };
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 /// The `discoveryProperties` of a Configuration that have a value, by their names.
 pub type Properties = BTreeMap<String, String>;
@@ -62,7 +62,7 @@ impl Reads {
 pub trait Discovery: Send {
     fn scope(&self) -> Scope;
 
-    /// Publishes what it sees until the task ends. An error ends this run, and its caller starts another after a back-off;
+    /// Publishes what it sees until it is dropped. An error ends this run, and its caller starts another after a back-off;
     /// what was published last stays until then.
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>>;
 }
@@ -75,22 +75,28 @@ pub struct Task {
     pub configuration: ConfigurationKey,
     /// Where it publishes the devices that it sees: all of them, each time.
     pub found: watch::Sender<DeviceSet>,
-    /// When it ends.
-    pub shutdown: CancellationToken,
 }
 
 impl Task {
     /// Returns a task for no Configuration, with what it publishes: to try a handler.
-    pub fn alone(shutdown: CancellationToken) -> (Self, watch::Receiver<DeviceSet>) {
+    pub fn alone() -> (Self, watch::Receiver<DeviceSet>) {
         let (found, seen) = watch::channel(DeviceSet::default());
         let configuration = ConfigurationKey::new("", "");
         let task = Self {
             configuration,
             found,
-            shutdown,
         };
         (task, seen)
     }
+}
+
+/// The inputs of a discovery. Another specification makes another discovery.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionSpec {
+    pub handler: String,
+    pub details: String,
+    /// The `discoveryProperties` that have a value. Some are of Secrets.
+    pub properties: Hidden<Properties>,
 }
 
 /// `discoveryDetails` that cannot be used. The message names the field, the value and what would be right.
@@ -98,7 +104,13 @@ impl Task {
 #[error("discoveryDetails: {0}")]
 pub struct DetailsError(pub String);
 
-/// The error of a discovery that ended before its shutdown. It is repeated.
+impl From<String> for DetailsError {
+    fn from(why: String) -> Self {
+        Self(why)
+    }
+}
+
+/// The error of a discovery that ended by itself. It is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DiscoveryError(pub String);

@@ -1,9 +1,6 @@
 //! The discovery handlers that an agent has: those built in, and those in other processes.
 use super::external::{self, External};
-use super::{
-    interface::{DetailsError, Discovery, DiscoveryHandler, Reads},
-    plan::SessionSpec,
-};
+use super::interface::{DetailsError, Discovery, DiscoveryHandler, Reads, SessionSpec};
 use crate::model::{
     device::{DeviceId, Scope},
     variables::Variables,
@@ -15,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 /// The discovery handlers there are, by name, and what their devices may give to containers.
 pub struct Handlers {
     by_name: BTreeMap<&'static str, Box<dyn DiscoveryHandler>>,
-    /// The handlers in other processes.
-    external: Option<External>,
+    /// The handlers in other processes: none, until `with_external`.
+    external: External,
     variables: Variables,
 }
 
@@ -27,7 +24,7 @@ impl Handlers {
     pub fn new(handlers: Vec<Box<dyn DiscoveryHandler>>) -> Self {
         Self {
             by_name: handlers.into_iter().map(|h| (h.name(), h)).collect_map(),
-            external: None,
+            external: External::open(external::Settings::default(), &BTreeMap::new()),
             variables: Variables::default(),
         }
     }
@@ -43,7 +40,7 @@ impl Handlers {
     /// Passes on the ids of all devices that have an Instance.
     pub fn prefer(&self, devices: &BTreeSet<DeviceId>) {
         self.by_name.values().for_each(|h| h.prefer(devices));
-        self.external.iter().for_each(|e| e.prefer(devices));
+        self.external.prefer(devices);
     }
 
     /// Lets handlers in other processes register. They cannot have the name of another one, unless that one is isolated.
@@ -51,24 +48,17 @@ impl Handlers {
         let built_in = self.by_name.values();
         let built_in = built_in.map(|handler| (handler.name().to_owned(), handler.usual_scope()));
         let external = External::open(settings, &built_in.collect_map());
-        Self {
-            external: Some(external),
-            ..self
-        }
+        Self { external, ..self }
     }
 
     /// Reads the registrations of an agent that ran until now.
     pub fn read_again(&self) {
-        self.external.iter().for_each(External::read_again);
+        self.external.read_again();
     }
 
     /// Serves the socket on which handlers register, if there is one, until `shutdown`.
     pub async fn serve(&self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        if let Some(external) = &self.external {
-            return external.run(shutdown).await;
-        }
-        shutdown.cancelled().await;
-        Ok(())
+        self.external.run(shutdown).await
     }
 
     /// All names, those of registered handlers too.
@@ -79,40 +69,31 @@ impl Handlers {
 
     /// The handlers that have registered.
     pub fn registered(&self) -> Registered {
-        if let Some(external) = &self.external {
-            return external.names();
-        }
-        Registered::new()
+        self.external.names()
     }
 
     /// Waits until other handlers are registered than `before`.
     pub async fn registered_other_than(&self, before: &Registered) {
-        if let Some(external) = &self.external {
-            return external.changed(before).await;
-        }
-        std::future::pending().await
+        self.external.changed(before).await;
     }
 
     /// `None` where there is no such handler.
     pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
-        if let Some(handler) = self.by_name.get(spec.handler.as_str()) {
-            let prepared = handler.prepare(&spec.details, &spec.properties);
-            if let Some(external) = &self.external
-                && external.isolates(&spec.handler)
-            {
-                // The details are read here as they are there: they say the scope, and what is wrong is shown at once.
-                let isolated = |scope| external.prepare(spec, Some(scope));
-                return match prepared {
-                    Ok(discovery) => Some(Ok(Box::new(isolated(discovery.scope())?))),
-                    Err(e) => Some(Err(e)),
-                };
-            }
+        let Some(handler) = self.by_name.get(spec.handler.as_str()) else {
+            return Some(Ok(Box::new(self.external.prepare(spec, None)?)));
+        };
+        let prepared = handler.prepare(&spec.details, &spec.properties);
+        if !self.external.isolates(&spec.handler) {
             return Some(prepared);
         }
-        if let Some(external) = &self.external {
-            return Some(Ok(Box::new(external.prepare(spec, None)?)));
+        // The details are read here as they are there: they say the scope, and what is wrong is shown at once.
+        match prepared {
+            Ok(discovery) => {
+                let isolated = self.external.prepare(spec, Some(discovery.scope()))?;
+                Some(Ok(Box::new(isolated)))
+            }
+            Err(e) => Some(Err(e)),
         }
-        None
     }
 
     /// The `discoveryProperties` that a handler reads.

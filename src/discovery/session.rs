@@ -2,9 +2,8 @@
 pub use super::registry::Handlers;
 use super::{
     damping::{Belief, Damper, Flapping},
-    interface::{Discovery, Task},
+    interface::{Discovery, SessionSpec, Task},
     part::{self, Bytes, DISCOVERED_BYTES_MAX, Part},
-    plan::{Action, SessionSpec, plan},
     progress::Progress,
     turns::Turns,
 };
@@ -12,12 +11,13 @@ use crate::{
     backoff::Backoff,
     model::{
         device::{DeviceId, DeviceSet},
+        start_stop::StartStop,
         typed_names::ConfigurationKey,
         variables::Variables,
     },
     telemetry::metrics,
 };
-use petiole_base::collect::CollectMap as _;
+use petiole_base::{collect::CollectMap as _, waits::sleep_until_or_never};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -37,8 +37,6 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 const BEGIN_AT_ONCE: usize = 16;
 /// The longest time for which a discovery that sees nothing keeps others from beginning.
 const BEGIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// The time that a discovery has to end after it was stopped. Those that start next wait for it.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most flapping devices that one log line names.
 const FLAPPING_NAMED: usize = 5;
@@ -71,6 +69,9 @@ impl DiscoveryState {
     }
 }
 
+/// The discoveries that run, each with what ends it.
+type Running = BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)>;
+
 /// Keeps one discovery running for each of `desired`, and publishes what they see to `seen`.
 pub async fn run(
     handlers: Arc<Handlers>,
@@ -80,38 +81,28 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut tasks = JoinMap::new();
     let all = All::new(&seen);
-    let mut running: BTreeMap<ConfigurationKey, (SessionSpec, CancellationToken)> = BTreeMap::new();
+    let mut running = Running::new();
     loop {
         let specs = (running.iter())
             .map(|(key, (spec, _))| (key.clone(), spec.clone()))
             .collect_map();
-        let actions = plan(&desired.borrow_and_update(), &specs);
-        for action in actions {
-            match action {
-                Action::Stop(key) => {
-                    if let Some((_, stop)) = running.remove(&key) {
-                        stop.cancel();
-                    }
-                    while tasks.contains_key(&key) {
-                        let ended = tasks.join_next().await;
-                        running
-                            .retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
-                    }
-                    let mut last = None;
-                    seen.send_modify(|seen| last = Arc::make_mut(seen).remove(&key));
-                    if !desired.borrow().contains_key(&key) {
-                        metrics().forget_discovery(&key.name);
-                    }
-                }
-                Action::Start(key, spec) => {
-                    let stop = shutdown.child_token();
-                    let span = info_span!("discovery", configuration = %key);
-                    let session = Session::new(&handlers, &key, &spec, &all);
-                    let task = session.run(handlers.clone(), stop.clone()).instrument(span);
-                    tasks.spawn(key.clone(), task);
-                    running.insert(key, (spec, stop));
-                }
+        let wanted = desired.borrow_and_update().clone();
+        let StartStop { stop, start } = StartStop::new(&wanted, &specs);
+        for key in stop {
+            end(key, &mut running, &mut tasks).await;
+            let mut last = None;
+            seen.send_modify(|seen| last = Arc::make_mut(seen).remove(key));
+            if !desired.borrow().contains_key(key) {
+                metrics().forget_discovery(&key.name);
             }
+        }
+        for (key, spec) in start {
+            let stop = shutdown.child_token();
+            let span = info_span!("discovery", configuration = %key);
+            let session = Session::new(&handlers, key, spec, &all);
+            let task = session.run(handlers.clone(), stop.clone()).instrument(span);
+            tasks.spawn(key.clone(), task);
+            running.insert(key.clone(), (spec.clone(), stop));
         }
         if running.len() != desired.borrow().len() {
             continue; // one ended while another was waited for
@@ -134,6 +125,21 @@ pub async fn run(
     }
     while tasks.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Ends a discovery and waits for that. Others that end meanwhile do not run any more.
+async fn end(
+    key: &ConfigurationKey,
+    running: &mut Running,
+    tasks: &mut JoinMap<ConfigurationKey, ()>,
+) {
+    if let Some((_, stop)) = running.remove(key) {
+        stop.cancel();
+    }
+    while tasks.contains_key(key) {
+        let ended = tasks.join_next().await;
+        running.retain(|key, _| ended.as_ref().is_none_or(|(ended, _)| ended != key));
+    }
 }
 
 /// The values that a discovery keeps from one of its runs to the next.
@@ -226,23 +232,19 @@ impl Session {
         let task = Task {
             configuration: self.key.clone(),
             found,
-            shutdown: stop.clone(),
         };
         run.spawn(discovery.run(task).in_current_span());
-        let too_late = async {
-            stop.cancelled().await;
-            sleep(END_TIMEOUT).await;
-        };
         tokio::select! {
             biased;
+            () = stop.cancelled() => {
+                // The next discovery of the Configuration does not run beside it.
+                run.shutdown().await;
+                None
+            }
             Some(ended) = run.join_next() => match ended {
                 Ok(ended) => ended.err().map(|e| e.to_string()),
                 Err(panicked) => Some(panicked.to_string()),
             },
-            () = too_late => {
-                warn!("the discovery did not end in {END_TIMEOUT:?} and is dropped");
-                None
-            }
             () = forward => None,
         }
     }
@@ -262,8 +264,8 @@ impl Session {
         loop {
             let is_news = tokio::select! {
                 changed = sets.changed() => changed.is_ok(),
-                () = sleep_until(wake) => false,
-                () = sleep_until(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {
+                () = sleep_until_or_never(wake) => false,
+                () = sleep_until_or_never(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {
                     begin = None;
                     continue;
                 }
@@ -360,13 +362,6 @@ fn tell_of_flapping(
     }
     if let Some(more @ 1..) = new.len().checked_sub(FLAPPING_NAMED) {
         warn!("and so it is with {more} more devices");
-    }
-}
-
-async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => std::future::pending().await,
     }
 }
 

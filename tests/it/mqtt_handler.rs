@@ -93,7 +93,7 @@ async fn a_broker_of_3_1_1_is_listened_to_and_its_end_is_that_of_its_devices_unt
     socket.write_all(&message("online")).await.unwrap();
     let set = running.until("back", |set| !set.devices.is_empty()).await;
     assert!(set.problems.is_empty(), "{:?}", set.problems);
-    running.stop().await.unwrap();
+    running.stop().await;
 }
 
 #[tokio::test]

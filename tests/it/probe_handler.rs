@@ -63,7 +63,7 @@ async fn a_host_is_a_device_with_what_it_says_and_its_identity() {
         "{:?}",
         set.problems
     );
-    running.stop().await.unwrap();
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -78,8 +78,7 @@ impl Discovery for Recording {
             let Recording { entry, runs } = *self;
             runs.send_modify(|runs| runs.push(entry));
             task.found.send_replace(DeviceSet::complete([]));
-            task.shutdown.cancelled().await;
-            Ok(())
+            std::future::pending().await
         })
     }
 }

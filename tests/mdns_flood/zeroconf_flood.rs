@@ -34,7 +34,7 @@ fn three_hundred_running_services_are_there_in_a_moment() {
         );
         // An idle machine publishes one set after 0.6 s; this limit is for a busy machine.
         assert!(all_after < Duration::from_secs(3), "{all_after:?}");
-        assert_eq!(discovery.stop().await, Ok(()));
+        discovery.stop().await;
     });
 }
 

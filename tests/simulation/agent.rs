@@ -276,9 +276,7 @@ impl Discovery for Sight {
     fn run(mut self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             self.devices.mark_changed();
-            while let Some(Ok(())) =
-                (task.shutdown.run_until_cancelled(self.devices.changed())).await
-            {
+            while self.devices.changed().await.is_ok() {
                 let set = self.devices.borrow_and_update().clone();
                 task.found.send_replace(set);
             }

@@ -5,14 +5,12 @@ use petiole::{
 };
 use std::time::Duration;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
-use tokio_util::sync::CancellationToken;
 
 /// A time limit that only ends a failing test. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct RunningDiscovery {
     pub found: watch::Receiver<DeviceSet>,
-    shutdown: CancellationToken,
     run: JoinSet<Result<(), DiscoveryError>>,
 }
 
@@ -34,15 +32,10 @@ impl RunningDiscovery {
         let handlers = builtin();
         let handler = handlers.iter().find(|h| h.name() == handler).unwrap();
         let discovery = handler.prepare(details, properties).unwrap();
-        let shutdown = CancellationToken::new();
-        let (task, found) = Task::alone(shutdown.clone());
+        let (task, found) = Task::alone();
         let mut run = JoinSet::new();
         run.spawn(discovery.run(task));
-        Self {
-            found,
-            shutdown,
-            run,
-        }
+        Self { found, run }
     }
 
     /// Waits for a set that satisfies `condition`. It fails with the last set.
@@ -78,9 +71,10 @@ impl RunningDiscovery {
             .unwrap()
     }
 
-    pub async fn stop(mut self) -> Result<(), DiscoveryError> {
-        self.shutdown.cancel();
-        self.ended().await
+    /// Ends the discovery, which has not ended by itself.
+    pub async fn stop(mut self) {
+        assert!(self.run.try_join_next().is_none());
+        self.run.shutdown().await;
     }
 }
 

@@ -112,7 +112,6 @@ impl Discovery for TestDiscovery {
                 Some("fail") => {
                     return Err(DiscoveryError(format!("{} fails", self.details)));
                 }
-                // The discovery ignores the signal.
                 Some("hang") => std::future::pending().await,
                 Some("block") => {
                     let (is_blocked, changed) = &*self.is_blocked;
@@ -127,7 +126,7 @@ impl Discovery for TestDiscovery {
             }
             let mut source = self.source.subscribe();
             source.mark_changed();
-            while let Some(Ok(())) = task.shutdown.run_until_cancelled(source.changed()).await {
+            while source.changed().await.is_ok() {
                 if let Some(set) = source.borrow_and_update().clone() {
                     task.found.send_replace(set);
                 }

@@ -11,6 +11,7 @@
 //! | [`quantity`] | whole numbers as the API server writes them |
 //! | [`supervisor`] | the tasks of a process: the first one that ends stops the others |
 //! | [`token_bucket`] | a rate that allows bursts |
+//! | [`waits`] | a wait until a time that may not be set |
 //! | [`yaml`] | YAML by the rules of Kubernetes |
 pub mod backoff;
 pub mod collect;
@@ -22,4 +23,5 @@ pub mod metrics;
 pub mod quantity;
 pub mod supervisor;
 pub mod token_bucket;
+pub mod waits;
 pub mod yaml;

@@ -1,6 +1,6 @@
 //! Holds waits that several tasks of the kubelet share.
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// Runs a server until `shutdown`, then for at most `last_requests` longer. Connections that stay open do not delay the
@@ -16,13 +16,5 @@ where
     tokio::select! {
         served = server => served.map_err(Into::into),
         () = async { shutdown.cancelled().await; sleep(last_requests).await } => Ok(()),
-    }
-}
-
-/// Waits until `at`, or for ever if there is no time.
-pub(super) async fn sleep_until_or_never(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -32,14 +32,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let Ok(count @ 1..) = socket.read(&mut bytes) else {
             return Ok(());
         };
-        let mut topics = vec![];
         session.receive(&bytes[..count], |event| {
             if let Event::Message { topic, payload } = event {
-                topics.extend(directory.hear(topic, payload));
+                directory.hear(topic, payload);
             }
         })?;
-        for topic in topics {
-            session.subscribe(topic);
+        for (topic, is_watched) in directory.take_topics() {
+            if is_watched {
+                session.subscribe(topic);
+            } else {
+                session.unsubscribe(&topic);
+            }
         }
         for id in directory.take_changes() {
             match directory.device(&id) {

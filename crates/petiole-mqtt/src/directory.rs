@@ -52,6 +52,8 @@ pub struct Directory {
     states: BTreeMap<Arc<str>, State>,
     changed: BTreeSet<Arc<str>>,
     changed_states: BTreeSet<Arc<str>>,
+    /// The topics that are watched since the last call of `take_topics`, or no longer.
+    changed_topics: BTreeSet<Arc<str>>,
     turn: u64,
     bytes: usize,
     limit: usize,
@@ -76,6 +78,7 @@ impl Directory {
             states: BTreeMap::new(),
             changed: BTreeSet::new(),
             changed_states: BTreeSet::new(),
+            changed_topics: BTreeSet::new(),
             turn: 0,
             bytes: 0,
             limit: BYTES_MAX,
@@ -91,12 +94,10 @@ impl Directory {
         self.rule.filters()
     }
 
-    /// Takes over a message. Returns the topics that say from now on whether its device is available: they are to be subscribed to,
-    /// again too, because the broker then repeats what it has retained. A message that comes again returns none, so messages whose
-    /// topics of availability are each other do not go round for ever.
-    pub fn hear(&mut self, topic: &str, payload: &[u8]) -> Vec<String> {
+    /// Takes over a message.
+    pub fn hear(&mut self, topic: &str, payload: &[u8]) {
         if !is_topic(topic) {
-            return vec![];
+            return;
         }
         if let Some(state) = self.states.get_mut(topic) {
             self.turn += 1;
@@ -110,29 +111,28 @@ impl Directory {
         let rule = self.rule.clone();
         let heard = match &*rule {
             Rule::Topics(topics) => match topics.says(topic, payload) {
-                None => Ok(vec![]),
+                None => Ok(()),
                 Some(Ok(facts)) => self.insert(topic.into(), Source::of(topic.into(), facts)),
                 Some(Err(())) => {
                     self.remove(topic);
-                    Ok(vec![])
+                    Ok(())
                 }
             },
             Rule::HomeAssistant { prefix } => match homeassistant::entity(prefix, topic) {
                 Some(entity) => self.hear_entity(topic, entity, payload),
-                None => Ok(vec![]),
+                None => Ok(()),
             },
             Rule::Sparkplug { .. } => match sparkplug::topic(topic) {
                 Some(said) => self.hear_sparkplug(&said, payload),
-                None => Ok(vec![]),
+                None => Ok(()),
             },
         };
-        heard.unwrap_or_else(|why| {
+        if let Err(why) = heard {
             self.unusable += 1;
             self.has_news |= self.unusable.is_power_of_two();
             self.first_unusable
                 .get_or_insert_with(|| format!("{topic:?}: {why}"));
-            vec![]
-        })
+        }
     }
 
     fn hear_entity(
@@ -140,10 +140,10 @@ impl Directory {
         topic: &str,
         entity: &str,
         payload: &[u8],
-    ) -> Result<Vec<String>, &'static str> {
+    ) -> Result<(), &'static str> {
         if payload.is_empty() {
             self.remove(topic);
-            return Ok(vec![]);
+            return Ok(());
         }
         let config = homeassistant::read(entity, payload)?;
         let source = Source {
@@ -153,17 +153,13 @@ impl Directory {
         self.insert(topic.into(), source)
     }
 
-    fn hear_sparkplug(
-        &mut self,
-        said: &Said<'_>,
-        payload: &[u8],
-    ) -> Result<Vec<String>, &'static str> {
+    fn hear_sparkplug(&mut self, said: &Said<'_>, payload: &[u8]) -> Result<(), &'static str> {
         let id = said.id(said.device);
         let known = self.sources.get(id.as_str());
         let (is_known, born) = (known.is_some(), known.and_then(|source| source.session));
         if said.kind == Kind::Data {
             if is_known {
-                return Ok(vec![]);
+                return Ok(());
             }
             let stated = sparkplug::payload(said, &[])?;
             return self.insert(id.as_str().into(), Source::of(id.into(), stated.facts));
@@ -183,7 +179,7 @@ impl Directory {
             .and_then(age)
             .is_some_and(|age| (1..128).contains(&age))
         {
-            return Ok(vec![]);
+            return Ok(());
         }
         self.remove(&id);
         if said.device.is_none() {
@@ -195,12 +191,11 @@ impl Directory {
             let devices: Vec<_> = devices.map(|(id, _)| id.clone()).collect();
             devices.iter().for_each(|id| self.remove(id));
         }
-        Ok(vec![])
+        Ok(())
     }
 
-    /// Takes over a source, if there is space for it; one that does not grow always has space. Returns the topics that nobody has
-    /// watched before.
-    fn insert(&mut self, id: Arc<str>, source: Source) -> Result<Vec<String>, &'static str> {
+    /// Takes over a source, if there is space for it; one that does not grow always has space.
+    fn insert(&mut self, id: Arc<str>, source: Source) -> Result<(), &'static str> {
         if !is_id(&source.device) {
             return Err(
                 "the identity of its device is longer than 256 bytes, or has control characters",
@@ -208,7 +203,7 @@ impl Directory {
         }
         let known = self.sources.get(&id);
         if known == Some(&source) {
-            return Ok(vec![]);
+            return Ok(());
         }
         let before = known.map_or(0, |known| known.bytes(&id));
         let after = source.bytes(&id);
@@ -217,24 +212,23 @@ impl Directory {
         if is_too_much || is_new && self.device_count >= DEVICES_MAX {
             self.has_news |= !self.leaves_out;
             self.leaves_out = true;
-            return Ok(vec![]);
+            return Ok(());
         }
         self.bytes += after;
         self.device_count += usize::from(is_new);
         self.changed.insert(source.device.clone());
         self.devices.insert((source.device.clone(), id.clone()));
-        let mut unwatched = vec![];
         for watch in &source.availability.watches {
             self.watched.insert((watch.topic.clone(), id.clone()));
             if let Entry::Vacant(state) = self.states.entry(watch.topic.clone()) {
                 state.insert(State::default());
-                unwatched.push(watch.topic.to_string());
+                self.changed_topics.insert(watch.topic.clone());
             }
         }
         if let Some(before) = self.sources.insert(id.clone(), source) {
             self.release(&id, before);
         }
-        Ok(unwatched)
+        Ok(())
     }
 
     fn remove(&mut self, id: &str) {
@@ -260,6 +254,7 @@ impl Directory {
             self.watched.remove(&(topic.clone(), id.clone()));
             if linked(&self.watched, topic).next().is_none() {
                 self.states.remove(topic);
+                self.changed_topics.insert(topic.clone());
             }
         }
         self.changed.insert(before.device);
@@ -271,6 +266,19 @@ impl Directory {
 
     fn sources_of<'a>(&'a self, device: &'a Arc<str>) -> impl Iterator<Item = &'a Arc<str>> {
         linked(&self.devices, device)
+    }
+
+    /// Returns the topics of which it has changed since the last call whether they say that a device is available, with true for those
+    /// to subscribe to, again too, because the broker then repeats what it has retained. A message that comes again changes none, so
+    /// messages whose topics of availability are each other do not go round for ever.
+    pub fn take_topics(&mut self) -> BTreeMap<Arc<str>, bool> {
+        let topics = std::mem::take(&mut self.changed_topics).into_iter();
+        topics
+            .map(|topic| {
+                let is_watched = self.states.contains_key(&topic);
+                (topic, is_watched)
+            })
+            .collect()
     }
 
     /// Returns the devices of which something may have changed since the last call.

@@ -8,6 +8,8 @@ pub enum Step {
     Connect,
     /// SUBSCRIBE was sent.
     Subscribe,
+    /// UNSUBSCRIBE was sent.
+    Unsubscribe,
     /// PINGREQ was sent.
     Ping,
     /// Messages come when they come.
@@ -19,6 +21,7 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Connect => "CONNECT",
             Self::Subscribe => "SUBSCRIBE",
+            Self::Unsubscribe => "UNSUBSCRIBE",
             Self::Ping => "PINGREQ",
             Self::Listen => "waiting for messages",
         })
@@ -147,6 +150,7 @@ impl fmt::Display for Failure {
                     Step::Listen | Step::Ping => "ended the session",
                     Step::Connect => "refused CONNECT",
                     Step::Subscribe => "refused SUBSCRIBE",
+                    Step::Unsubscribe => "refused UNSUBSCRIBE",
                 };
                 write!(f, "the broker {did}: {code}")?;
                 if text.is_empty() {

@@ -14,6 +14,8 @@ pub(crate) const CONNACK: u8 = 0x20;
 pub(crate) const PUBLISH: u8 = 0x30;
 pub(crate) const SUBSCRIBE: u8 = 0x82;
 pub(crate) const SUBACK: u8 = 0x90;
+pub(crate) const UNSUBSCRIBE: u8 = 0xA2;
+pub(crate) const UNSUBACK: u8 = 0xB0;
 pub(crate) const PINGREQ: u8 = 0xC0;
 pub(crate) const PINGRESP: u8 = 0xD0;
 pub(crate) const DISCONNECT: u8 = 0xE0;
@@ -224,17 +226,19 @@ pub(crate) fn connect(login: &Login, keep_alive: u16) -> Vec<u8> {
     packet(CONNECT, &body)
 }
 
-/// Returns SUBSCRIBE for messages at most once: nothing is acknowledged, and over TCP nothing is lost.
-pub(crate) fn subscribe(protocol: Protocol, id: u16, filters: &[Arc<str>]) -> Vec<u8> {
+/// Returns SUBSCRIBE for messages at most once (nothing is acknowledged, and over TCP nothing is lost), or UNSUBSCRIBE.
+pub(crate) fn of_filters(first: u8, protocol: Protocol, id: u16, filters: &[Arc<str>]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     if protocol == Protocol::V5 {
         body.push(0);
     }
     for filter in filters {
         put_text(&mut body, filter);
-        body.push(0);
+        if first == SUBSCRIBE {
+            body.push(0);
+        }
     }
-    packet(SUBSCRIBE, &body)
+    packet(first, &body)
 }
 
 /// Returns a packet of a first byte and a body.

@@ -4,7 +4,7 @@ use crate::{
     packet::{self, Incoming, Login, Message, Next, PACKET_MAX, Properties, Protocol, Reader},
 };
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -13,9 +13,9 @@ use std::{
 pub const PAYLOAD_MAX: usize = 64 << 10;
 /// The most subscriptions of one session. Beyond it: the topic is not subscribed to, and that is said.
 pub const SUBSCRIPTIONS_MAX: usize = 40_000;
-/// The most bytes of topics that wait for their subscription. Beyond it: the topic is not subscribed to, and that is said.
+/// The most bytes of topics that wait for their SUBSCRIBE or UNSUBSCRIBE. Beyond it: the topic is not subscribed to, and that is said.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
-/// The filters of one SUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
+/// The filters of one SUBSCRIBE or UNSUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
 /// of a delayed acknowledgement of TCP.
 const FILTERS_AT_ONCE: usize = 256;
 const FILTER_BYTES_AT_ONCE: usize = 16 << 10;
@@ -37,13 +37,20 @@ pub struct Session {
     sent_at: Duration,
     /// The question that is not answered yet, and when it was sent.
     asked: Option<Asked>,
+    /// The filters from their first `subscribe` to the answer to their UNSUBSCRIBE.
+    filters: BTreeMap<Arc<str>, Filter>,
+    /// The filters that the broker is to be told of.
     waiting: VecDeque<Arc<str>>,
     waiting_bytes: usize,
-    /// The filters of `waiting`, and those of the last SUBSCRIBE.
-    known: BTreeSet<Arc<str>>,
-    subscriptions: usize,
     last_id: u16,
     password: Option<String>,
+}
+
+#[derive(Default)]
+struct Filter {
+    /// Whether messages are wanted now.
+    is_wanted: bool,
+    is_waiting: bool,
 }
 
 struct Asked {
@@ -86,30 +93,49 @@ impl Session {
             packet_max: PACKET_MAX,
             sent_at: now,
             asked: Some(Asked::new(Step::Connect, now)),
+            filters: BTreeMap::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            known: BTreeSet::new(),
-            subscriptions: 0,
             last_id: 0,
             password: login.password.clone(),
         }
     }
 
-    /// Subscribes to what a filter selects. Returns whether it could be taken.
-    pub fn subscribe(&mut self, filter: String) -> bool {
-        if self.known.contains(filter.as_str()) {
-            return true;
-        }
+    /// Subscribes to the messages that a filter selects; again, if it is subscribed to. Returns whether there was space for it.
+    pub fn subscribe(&mut self, filter: impl Into<Arc<str>>) -> bool {
+        let filter = filter.into();
+        let known = self.filters.get(&filter);
+        let is_waiting = known.is_some_and(|known| known.is_waiting);
+        let is_too_much = known.is_none() && self.filters.len() >= SUBSCRIPTIONS_MAX;
         let bytes = self.waiting_bytes + filter.len();
-        let is_taken = self.subscriptions < SUBSCRIPTIONS_MAX && bytes <= WAITING_BYTES_MAX;
+        let is_taken = is_waiting || !is_too_much && bytes <= WAITING_BYTES_MAX;
         if is_taken {
-            let filter: Arc<str> = filter.into();
-            self.waiting_bytes = bytes;
-            self.subscriptions += 1;
-            self.known.insert(filter.clone());
-            self.waiting.push_back(filter);
+            self.wait(filter, true);
         }
         is_taken
+    }
+
+    /// Ends the subscription to a filter. Its place is free when the broker has confirmed it.
+    pub fn unsubscribe(&mut self, filter: &Arc<str>) {
+        if self.filters.contains_key(filter) {
+            self.wait(filter.clone(), false);
+        }
+    }
+
+    fn wait(&mut self, filter: Arc<str>, is_wanted: bool) {
+        let known = self.filters.entry(filter.clone()).or_default();
+        known.is_wanted = is_wanted;
+        if !known.is_waiting {
+            known.is_waiting = true;
+            self.waiting_bytes += filter.len();
+            self.waiting.push_back(filter);
+        }
+    }
+
+    fn is_wanted(&self, filter: &str) -> bool {
+        self.filters
+            .get(filter)
+            .is_some_and(|known| known.is_wanted)
     }
 
     /// Returns whether the broker has answered all that it was asked.
@@ -188,22 +214,34 @@ impl Session {
         }
     }
 
+    /// Sends a SUBSCRIBE or an UNSUBSCRIBE, as the first filter needs it that waits, with the other filters that need the same.
     fn ask_for_messages(&mut self, now: Duration) -> Result<(), Failure> {
-        let mut asked = Asked::new(Step::Subscribe, now);
+        let is_wanted = (self.waiting.front()).is_some_and(|filter| self.is_wanted(filter));
+        let (step, first) = if is_wanted {
+            (Step::Subscribe, packet::SUBSCRIBE)
+        } else {
+            (Step::Unsubscribe, packet::UNSUBSCRIBE)
+        };
+        let mut asked = Asked::new(step, now);
         let mut bytes = 0;
         let most = FILTER_BYTES_AT_ONCE.min(self.packet_max.saturating_sub(16));
-        while let Some(filter) = self.waiting.front() {
-            bytes += filter.len() + 3;
+        for filter in std::mem::take(&mut self.waiting) {
+            let size = filter.len() + 3;
             let is_first = asked.filters.is_empty();
-            if !is_first && (bytes > most || asked.filters.len() == FILTERS_AT_ONCE) {
-                break;
+            let fits = bytes + size <= most && asked.filters.len() < FILTERS_AT_ONCE;
+            match self.filters.get_mut(&filter) {
+                Some(known) if known.is_wanted == is_wanted && (is_first || fits) => {
+                    known.is_waiting = false;
+                    bytes += size;
+                    self.waiting_bytes -= filter.len();
+                    asked.filters.push(filter);
+                }
+                Some(_) | None => self.waiting.push_back(filter),
             }
-            self.waiting_bytes -= filter.len();
-            asked.filters.extend(self.waiting.pop_front());
         }
         self.last_id = self.last_id.checked_add(1).unwrap_or(1);
         asked.id = self.last_id;
-        let packet = packet::subscribe(self.protocol, asked.id, &asked.filters);
+        let packet = packet::of_filters(first, self.protocol, asked.id, &asked.filters);
         self.asked = Some(asked);
         if packet.len() > self.packet_max {
             return Err(self.failed(Reason::Refused(Code(0x95), String::new())));
@@ -232,6 +270,7 @@ impl Session {
                 Ok(())
             }
             (packet::SUBACK, true) => self.subscribed(body, hear),
+            (packet::UNSUBACK, true) => self.unsubscribed(body),
             (packet::PINGRESP, true) => {
                 self.asked.take_if(|asked| asked.step == Step::Ping);
                 Ok(())
@@ -274,26 +313,45 @@ impl Session {
     }
 
     fn subscribed(&mut self, body: &[u8], hear: &mut impl FnMut(Event<'_>)) -> Result<(), Reason> {
-        let mut reader = Reader(body);
-        let id = reader.u16()?;
-        if self.protocol == Protocol::V5 {
-            reader.properties()?;
-        }
-        let is_answer = |asked: &mut Asked| asked.step == Step::Subscribe && asked.id == id;
-        let Some(asked) = self.asked.take_if(is_answer) else {
-            return Err(Reason::Unexpected("a SUBACK for nothing"));
-        };
-        if reader.0.len() != asked.filters.len() {
+        let (filters, codes) = self.answered(Step::Subscribe, body)?;
+        if codes.len() != filters.len() {
             return Err(Reason::Malformed("SUBACK has not one code for each filter"));
         }
-        for (filter, code) in asked.filters.iter().zip(reader.0) {
-            self.known.remove(filter);
+        for (filter, code) in filters.iter().zip(codes) {
             let code = Code(*code);
             if code.is_failure() {
                 hear(Event::Refused { filter, code });
             }
         }
         Ok(())
+    }
+
+    /// Forgets the filters whose end the broker has confirmed. The codes, which 3.1.1 lacks, do not matter: no message is lost.
+    fn unsubscribed(&mut self, body: &[u8]) -> Result<(), Reason> {
+        for filter in self.answered(Step::Unsubscribe, body)?.0 {
+            let is_gone = |known: &Filter| !known.is_wanted && !known.is_waiting;
+            if self.filters.get(&filter).is_some_and(is_gone) {
+                self.filters.remove(&filter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the filters that an answer is about, and its codes.
+    fn answered<'a>(
+        &mut self,
+        step: Step,
+        body: &'a [u8],
+    ) -> Result<(Vec<Arc<str>>, &'a [u8]), Reason> {
+        let mut reader = Reader(body);
+        let id = reader.u16()?;
+        if self.protocol == Protocol::V5 {
+            reader.properties()?;
+        }
+        let is_answer = |asked: &mut Asked| asked.step == step && asked.id == id;
+        let asked = self.asked.take_if(is_answer);
+        let asked = asked.ok_or(Reason::Unexpected("an acknowledgement of nothing"))?;
+        Ok((asked.filters, reader.0))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads the SOAP answers of a device. Pure.
-use crate::{clock::DateTime, url::Url, xml::Element};
+use crate::{url::Url, xml::Element};
+use jiff::{civil, tz::TimeZone};
 use std::net::IpAddr;
 
 /// The longest value, in bytes. Beyond it: it is cut.
@@ -74,19 +75,19 @@ fn all_values<'a>(element: &'a Element, into: &mut Vec<&'a str>) {
         .for_each(|child| all_values(child, into));
 }
 
-/// Returns the time of the device, in seconds since 1970.
+/// Returns the time of the device in seconds since 1970, unless it is no time of the years 1970 to 9999.
 pub(crate) fn time(root: &Element) -> Option<i64> {
     let utc = root.find("UTCDateTime")?;
-    let number = |path: [&str; 2]| utc.at(&path)?.trimmed().parse().ok();
-    let time = DateTime {
-        year: number(["Date", "Year"])?,
-        month: number(["Date", "Month"])?,
-        day: number(["Date", "Day"])?,
-        hour: number(["Time", "Hour"])?,
-        minute: number(["Time", "Minute"])?,
-        second: number(["Time", "Second"])?,
-    };
-    time.to_seconds()
+    let date = |name: &str| utc.at(&["Date", name])?.trimmed().parse().ok();
+    let time = |name: &str| utc.at(&["Time", name])?.trimmed().parse().ok();
+    let year = utc.at(&["Date", "Year"])?.trimmed().parse().ok()?;
+    let date = civil::Date::new(year, date("Month")?, date("Day")?).ok()?;
+    // A leap second is the last one of its minute, too.
+    let second: i8 = time("Second")?;
+    let second = if second == 60 { 59 } else { second };
+    let time = civil::Time::new(time("Hour")?, time("Minute")?, second, 0).ok()?;
+    let time = TimeZone::UTC.to_timestamp(date.to_datetime(time)).ok()?;
+    Some(time.as_second()).filter(|seconds| *seconds >= 0)
 }
 
 /// Returns the network interfaces that have a hardware address.
@@ -189,7 +190,20 @@ mod tests {
         let body = "<r><SystemDateAndTime><UTCDateTime><Time><Hour>7</Hour><Minute>50</Minute><Second>45</Second></Time>\
                     <Date><Year>2010</Year><Month>9</Month><Day>16</Day></Date></UTCDateTime></SystemDateAndTime></r>";
         assert_eq!(time(&read(body)), Some(1_284_623_445));
-        assert_eq!(time(&read(&body.replace("<Month>9", "<Month>13"))), None);
+        let leap = body.replace("<Second>45", "<Second>60");
+        assert_eq!(time(&read(&leap)), Some(1_284_623_459));
+        let leap = body.replace("2010", "2024").replace("<Month>9", "<Month>2");
+        let leap = leap.replace("<Day>16", "<Day>29");
+        assert_eq!(time(&read(&leap)), Some(1_709_193_045));
+        for (from, to) in [
+            ("<Month>9", "<Month>13"),
+            ("<Day>16", "<Day>31"),
+            ("<Second>45", "<Second>61"),
+            ("2010", "1969"),
+            ("2010", "10000"),
+        ] {
+            assert_eq!(time(&read(&body.replace(from, to))), None, "{to}");
+        }
         assert_eq!(time(&read("<r/>")), None);
     }
 

@@ -1,7 +1,6 @@
 //! HTTP Digest authentication (RFC 7616): reads a challenge, and writes the answer. Pure.
 use md5::{Digest as _, Md5};
 use sha2::Sha256;
-use std::fmt::Write as _;
 
 /// The longest challenge, in bytes. Beyond it: it is ignored.
 const CHALLENGE_MAX: usize = 2048;
@@ -142,12 +141,7 @@ impl Challenge {
             Hash::Md5 => Md5::digest(text.as_bytes()).to_vec(),
             Hash::Sha256 => Sha256::digest(text.as_bytes()).to_vec(),
         };
-        let mut hex = String::with_capacity(2 * bytes.len());
-        for byte in bytes {
-            // Writing to a String does not fail.
-            write!(hex, "{byte:02x}").unwrap_or_default();
-        }
-        hex
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -5,7 +5,6 @@
 //! device with wrong ones sees two attempts and not one for each call: many lock the account after five.
 use crate::{
     answers::{self, Information, Interface},
-    clock::DateTime,
     http_digest::{Authenticated, Challenge},
     requests::Call,
     token,
@@ -13,6 +12,7 @@ use crate::{
     xml::{self, Element},
 };
 use fastrand::Rng;
+use jiff::Timestamp;
 use std::{collections::VecDeque, fmt};
 
 /// The most requests of a conversation. Beyond it: it ends with what is known.
@@ -225,7 +225,8 @@ impl Inquiry {
                 }
                 Scheme::Token => {
                     let ahead = self.facts.as_ref().map_or(0, |facts| facts.ahead);
-                    let created = DateTime::from_seconds(now.saturating_add(ahead)).to_text();
+                    let created = Timestamp::from_second(now.saturating_add(ahead));
+                    let created = created.unwrap_or_default().to_string();
                     let nonce = self.random.u128(..).to_be_bytes();
                     security = token::security(user, password, &nonce, &created);
                 }

@@ -12,7 +12,7 @@
 //!  │ message   -> Hello, Bye, matches        │ answers   -> time, interfaces, information, faults
 //!  ▼                                         ▼
 //! Prober::receive                           Inquiry::answer
-//!  │ known     devices, their answers        │ clock, token, http_digest
+//!  │ known     devices, their answers        │ token, http_digest
 //!  │ sweep     addresses of other networks   │ requests  the next call
 //!  ▼                                         ▼
 //! Prober::turn -> Turn                      Inquiry::next -> Step
@@ -22,7 +22,6 @@
 //! [`Facts`] or with a [`Failure`] that names the call and the reason.
 #![warn(missing_docs)]
 mod answers;
-mod clock;
 mod http_digest;
 mod inquiry;
 mod message;

@@ -1,4 +1,5 @@
 //! Reads the values of ONVIF scopes, such as `onvif://www.onvif.org/name/Front%20Door`. Pure.
+use percent_encoding::percent_decode_str;
 
 const PREFIX: &str = "onvif://www.onvif.org/";
 /// The longest value, in bytes. Beyond it: the scope has no value.
@@ -11,9 +12,9 @@ pub fn scope_values(scopes: &[String], kind: &str) -> Vec<String> {
         let rest = scope.get(PREFIX.len()..)?;
         let (found, value) = rest.split_once('/')?;
         let is_it = own.eq_ignore_ascii_case(PREFIX) && found.eq_ignore_ascii_case(kind);
-        let value = is_it.then(|| decoded(value))??;
+        let value = is_it.then(|| percent_decode_str(value).decode_utf8().ok())??;
         let is_plain = !value.is_empty() && value.len() <= VALUE_MAX;
-        (is_plain && !value.chars().any(char::is_control)).then_some(value)
+        (is_plain && !value.chars().any(char::is_control)).then(|| value.into_owned())
     };
     scopes.iter().filter_map(value).collect()
 }
@@ -22,28 +23,6 @@ pub fn scope_values(scopes: &[String], kind: &str) -> Vec<String> {
 pub(crate) fn is_onvif(scope: &str) -> bool {
     let own = scope.get(..PREFIX.len());
     own.is_some_and(|own| own.eq_ignore_ascii_case(PREFIX))
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let escaped = hex
-            .filter(|_| *first == b'%')
-            .map(|hex| u8::from_str_radix(hex, 16));
-        match escaped {
-            Some(Ok(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            Some(Err(_)) | None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

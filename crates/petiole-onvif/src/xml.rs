@@ -1,6 +1,7 @@
 //! Reads an XML document into a tree of bounded size. Document types and entities are refused. Pure.
 use quick_xml::{
     Reader,
+    escape::{escape, resolve_xml_entity},
     events::{BytesRef, BytesStart, Event},
 };
 
@@ -130,15 +131,7 @@ fn resolved(reference: &BytesRef<'_>) -> Option<String> {
     if let Ok(Some(character)) = reference.resolve_char_ref() {
         return Some(character.to_string());
     }
-    let text = match &**reference {
-        "amp" => "&",
-        "lt" => "<",
-        "gt" => ">",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => return None,
-    };
-    Some(text.to_owned())
+    resolve_xml_entity(reference).map(str::to_owned)
 }
 
 fn element(start: &BytesStart<'_>) -> Element {
@@ -170,20 +163,9 @@ fn element(start: &BytesStart<'_>) -> Element {
 
 /// Writes a text for the content of an element or of an attribute.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&apos;"),
-            // XML has no other control characters.
-            c if c.is_control() && !"\t\n\r".contains(c) => {}
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    // XML has no other control characters.
+    let is_written = |c: &char| !c.is_control() || "\t\n\r".contains(*c);
+    escape(text.chars().filter(is_written).collect::<String>()).into_owned()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
         reason::Reason,
         same_name::{Winner, first_of_each_name, name_taken},
     },
-    discovery::{Reads, plan::SessionSpec},
+    discovery::{Reads, SessionSpec},
     model::{
         device::Scope, hidden::Hidden, property_source::Wanted, typed_names::ConfigurationKey,
     },

@@ -4,7 +4,7 @@ use crate::{
         configurations::{plan, world::Labels},
         values::{Accepted, ValidatedConfigurations},
     },
-    discovery::plan::SessionSpec,
+    discovery::SessionSpec,
     model::{
         container_devices::ContainerRules,
         device::Scope,

@@ -3,7 +3,7 @@ use super::super::{ValidatedConfigurations, plan::validate, world::Labels};
 use super::*;
 use crate::{
     agent::values::IdsByResource,
-    discovery::{Reads, plan::SessionSpec},
+    discovery::{Reads, SessionSpec},
     model::{
         container_devices::ContainerRules, device::Scope, slot_table::Resource,
         variables::Variables,

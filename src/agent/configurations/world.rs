@@ -2,7 +2,7 @@
 use crate::{
     agent::values::{Accepted, Refused},
     api::configuration::Problem,
-    discovery::{Reads, plan::SessionSpec},
+    discovery::{Reads, SessionSpec},
     model::{
         container_devices::ContainerRules,
         device::Scope,

@@ -7,15 +7,18 @@ use super::{
     stream::{self, Isolated, KnownDevices, Stream},
 };
 use crate::{
-    discovery::interface::{Discovery, DiscoveryError, Task},
+    discovery::{
+        interface::{Discovery, DiscoveryError, Task},
+        publish::publish,
+    },
     model::device::{DeviceSet, Scope},
     proto::discovery::DiscoverRequest,
     telemetry::metrics,
 };
 use futures::future::BoxFuture;
-use petiole_base::collect::CollectMap as _;
+use petiole_base::{collect::CollectMap as _, waits::sleep_until_or_never};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -25,9 +28,6 @@ use tokio::{
 };
 use tokio_util::task::JoinMap;
 use tracing::{info, warn};
-
-/// The most new problems of a set that the log names.
-const PROBLEMS_NAMED: usize = 5;
 
 /// The question that all endpoints of a handler are asked for one Configuration.
 pub struct ExternalDiscovery {
@@ -76,7 +76,7 @@ impl ExternalDiscovery {
         }
     }
 
-    async fn follow(self, task: &Task) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let began = Instant::now();
         let mut registrations = self.registrations.subscribe();
         let (events, mut happened) = mpsc::channel(1);
@@ -107,12 +107,7 @@ impl ExternalDiscovery {
             if turn.set != DeviceSet::default() {
                 publish(turn.set, &task.found);
             }
-            let wake = async {
-                match turn.wake {
-                    Some(wake) => tokio::time::sleep_until(began + wake).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wake = turn.wake.map(|wake| began + wake);
             tokio::select! {
                 _ = registrations.changed() => {}
                 Some((endpoint, event)) = happened.recv() => {
@@ -126,7 +121,7 @@ impl ExternalDiscovery {
                         return Err(DiscoveryError(format!("the stream of {endpoint} ended: {e}")));
                     }
                 }
-                () = wake => {}
+                () = sleep_until_or_never(wake) => {}
             }
         }
     }
@@ -160,12 +155,7 @@ impl Discovery for ExternalDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(&task) => ended,
-            }
-        })
+        Box::pin(self.follow(task))
     }
 }
 
@@ -247,29 +237,4 @@ impl Streams {
             running.spawn(endpoint.clone(), stream.run());
         }
     }
-}
-
-/// Publishes a set that is another one, and logs the problems that are new.
-fn publish(set: DeviceSet, found: &watch::Sender<DeviceSet>) {
-    found.send_if_modified(|last| {
-        if *last == set {
-            return false;
-        }
-        let known: HashSet<&String> = last.problems.iter().collect();
-        let is_new = |problem: &&String| !known.contains(problem);
-        let new: Vec<&String> = set
-            .problems
-            .iter()
-            .filter(is_new)
-            .take(PROBLEMS_NAMED + 1)
-            .collect();
-        for problem in new.iter().take(PROBLEMS_NAMED) {
-            warn!("{problem}");
-        }
-        if new.len() > PROBLEMS_NAMED {
-            warn!("and there are more problems: {} in all", set.problems.len());
-        }
-        *last = set;
-        true
-    });
 }

@@ -3,7 +3,7 @@ use crate::{discovery::glob::Glob, model::container_devices::is_plain};
 use std::{str::FromStr, sync::Arc};
 
 /// Prefixes of paths, whose parts may be globs, as in `/dev/ttyUSB*`. A handler that could give any path would be root on the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPaths(Vec<AllowedPath>);
 
 /// The paths that one handler may give.

@@ -4,26 +4,28 @@
 //! it. Each process has a folder of its own, so that none can answer for another one. The folder's group may write there, and
 //! is the group of the process. The owner of the folder, and of the folder that contains it, must be root or the agent's
 //! user.
-use super::server::CHECK;
 use crate::files;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+/// The interval of the checks that folders and sockets are as they must be.
+pub(super) const CHECK: Duration = Duration::from_secs(30);
 /// The mode of a folder that is created.
 const CREATED: u32 = 0o755;
 /// The bits of a mode that let the group serve in the folder.
 const BY_GROUP: u32 = 0o070;
 /// The bits that let users write whom the agent does not trust: in the folder of a handler, and in the folder that contains
-/// it.
+/// it or the socket of the agent.
 const BY_ALL: u32 = 0o002;
-const BY_OTHERS: u32 = 0o022;
+pub(super) const BY_OTHERS: u32 = 0o022;
 
 /// The isolated handlers of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +94,8 @@ fn check_folders(folder: &Path) -> io::Result<u32> {
     check(folder, BY_ALL, "o-w")
 }
 
-fn check(folder: &Path, refused: u32, change: &str) -> io::Result<u32> {
+/// Returns the mode of a folder, or an error if its owner is not trusted or it has one of the bits `refused`.
+pub(super) fn check(folder: &Path, refused: u32, change: &str) -> io::Result<u32> {
     let at = |e: io::Error| files::at(folder, &e);
     files::check_owner(folder).map_err(at)?;
     let mode = fs::metadata(folder).map_err(at)?.permissions().mode() & 0o7777;

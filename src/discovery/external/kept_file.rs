@@ -1,10 +1,8 @@
 //! The file that keeps the registrations: it is written until it has the text it should have.
 use crate::{backoff::Backoff, files};
+use petiole_base::waits::sleep_until_or_never;
 use std::{fs, io, path::PathBuf, time::Duration};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep_until},
-};
+use tokio::{task::spawn_blocking, time::Instant};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -62,10 +60,7 @@ impl KeptFile {
 
     /// Waits until it must be tried again; for ever if the file is as it should be.
     pub(super) async fn retry(&self) {
-        match self.retry {
-            Some(at) => sleep_until(at).await,
-            None => std::future::pending().await,
-        }
+        sleep_until_or_never(self.retry).await;
     }
 }
 

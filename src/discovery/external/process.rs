@@ -120,7 +120,6 @@ impl discovery_handler_server::DiscoveryHandler for Service {
             run: discovery.run(Task {
                 configuration: ConfigurationKey::new(namespace, name),
                 found,
-                shutdown: CancellationToken::new(),
             }),
             seen,
             _permit: permit,

@@ -1,5 +1,6 @@
 //! Serves `v0.Registration` on `agent-registration.sock`, and keeps the registrations in a file.
 use super::{
+    isolated::{BY_OTHERS, CHECK, check},
     kept_file::KeptFile,
     registrations::{Forgotten, Refused, Registration, Registrations, Rules},
 };
@@ -15,7 +16,7 @@ use nix::unistd::geteuid;
 use petiole_kubelet_api::uds::{self, OwnSocket};
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -32,14 +33,10 @@ use tracing::{info, warn};
 pub const SOCKET: &str = "agent-registration.sock";
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The interval of the checks that the socket is there.
-pub(super) const CHECK: Duration = Duration::from_secs(30);
 /// The most bytes of a registration. Beyond it: it is refused.
 const REQUEST_MAX: usize = 16 * 1024;
 /// The most registrations that wait at one time. Beyond it: a further one waits for its turn.
 const WAITING_MAX: usize = 16;
-/// The bits of a folder's mode that let other users replace the socket.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 type Answer = Result<(), Status>;
 
@@ -168,23 +165,10 @@ impl Server {
 /// Whoever can put files into the folder can pretend to be the agent, or a handler: only root may, and the agent's own
 /// user. A folder that is not there is created.
 fn check_folder(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .and_then(|()| files::check_owner(folder))
-        .map_err(|e| files::at(folder, &e))?;
-    let mode = fs::metadata(folder)?.permissions().mode() & 0o7777;
-    if mode & WRITABLE_BY_OTHERS == 0 {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!(
-            "{0}: its mode is {mode:o}, and other users than its owner may write there: chmod 0700 {0}",
-            folder.display()
-        ),
-    ))
+    let mut builder = fs::DirBuilder::new();
+    let created = builder.recursive(true).mode(0o700).create(folder);
+    created.map_err(|e| files::at(folder, &e))?;
+    check(folder, BY_OTHERS, "0700").map(drop)
 }
 
 struct Service {
@@ -237,6 +221,7 @@ fn may_register(user: Option<u32>, own: u32) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn only_root_and_the_agents_own_user_may_register() {

@@ -17,13 +17,11 @@ mod spec;
 
 pub use kinds::{AllowedKind, Kinds};
 
-use super::{
-    super::interface::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
-    },
-    publish::publish,
+use super::super::interface::{
+    DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
 };
 use crate::{
+    discovery::publish::publish,
     files,
     folder_watch::FolderWatch,
     model::device::{DeviceSet, Scope},
@@ -68,7 +66,7 @@ impl DiscoveryHandler for Cdi {
 
     fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         let details = Details::parse(details)?;
-        self.kinds.check(&details.kind).map_err(DetailsError)?;
+        self.kinds.check(&details.kind)?;
         Ok(Box::new(CdiDiscovery {
             details,
             folders: self.folders.clone(),
@@ -90,10 +88,7 @@ impl Discovery for CdiDiscovery {
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
             let watches = self.folders.each_ref().map(FolderWatch::new);
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(watches, &task.found) => ended,
-            }
+            self.follow(watches, &task.found).await
         })
     }
 }

@@ -125,10 +125,7 @@ impl Discovery for Echo {
                 if was_offline.replace(is_offline) != Some(is_offline) {
                     task.found.send_replace(devices(&self.details, is_offline));
                 }
-                tokio::select! {
-                    () = task.shutdown.cancelled() => return Ok(()),
-                    () = tokio::time::sleep(POLL) => {}
-                }
+                tokio::time::sleep(POLL).await;
             }
         })
     }
@@ -149,7 +146,6 @@ fn devices(details: &Details, is_offline: bool) -> DeviceSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_util::sync::CancellationToken;
 
     fn prepare(details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
         DebugEcho::new("/nowhere").prepare(details, &Properties::new())
@@ -194,16 +190,14 @@ mod tests {
             let discovery = DebugEcho::new(file)
                 .prepare("descriptions: [a]", &Properties::new())
                 .unwrap();
-            let shutdown = CancellationToken::new();
-            let (task, mut seen) = Task::alone(shutdown.clone());
-            let run = discovery.run(task);
-            let test = async {
-                let set = seen.wait_for(|set| set.complete).await.unwrap();
-                assert_eq!(set.devices.len(), 1);
-                shutdown.cancel();
-            };
-            let both = async { tokio::join!(run, test).0 };
-            assert_eq!(tokio::time::timeout(POLL * 5, both).await, Ok(Ok(())));
+            let (task, mut seen) = Task::alone();
+            tokio::select! {
+                ended = discovery.run(task) => panic!("{ended:?}"),
+                set = seen.wait_for(|set| set.complete) => {
+                    assert_eq!(set.unwrap().devices.len(), 1);
+                }
+                () = tokio::time::sleep(POLL * 5) => panic!("no devices"),
+            }
         }
     }
 
@@ -214,8 +208,7 @@ mod tests {
         let discovery = DebugEcho::new(&file)
             .prepare("descriptions: [a, b, a]", &Properties::new())
             .unwrap();
-        let shutdown = CancellationToken::new();
-        let (task, mut seen) = Task::alone(shutdown.clone());
+        let (task, mut seen) = Task::alone();
         let test = async {
             let set = seen.wait_for(|s| s.complete).await.unwrap().clone();
             let names: Vec<&str> = set.devices.keys().map(|id| id.as_str()).collect();
@@ -227,9 +220,10 @@ mod tests {
             assert!(seen.borrow().complete);
             std::fs::write(&file, "ONLINE").unwrap();
             seen.wait_for(|s| s.devices.len() == 2).await.unwrap();
-            shutdown.cancel();
         };
-        let (ended, ()) = tokio::join!(discovery.run(task), test);
-        assert_eq!(ended, Ok(()));
+        tokio::select! {
+            ended = discovery.run(task) => panic!("{ended:?}"),
+            () = test => {}
+        }
     }
 }

@@ -177,6 +177,12 @@ pub(super) fn word<T: Copy>(
     })
 }
 
+/// Reads `permissions`: what a container may do with the device nodes.
+pub(super) fn permissions(value: Option<Value>) -> Result<&'static str, String> {
+    const KNOWN: [&str; 7] = ["rwm", "r", "w", "m", "rw", "rm", "wm"];
+    word("permissions", value, &KNOWN.map(|text| (text, text)))
+}
+
 /// Reads the network interfaces to use.
 pub(super) fn interfaces(handler: Handler, value: Option<Value>) -> Result<Interfaces, String> {
     let Some(value) = value else {

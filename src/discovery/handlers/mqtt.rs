@@ -15,10 +15,10 @@ use super::{
         part::{Bytes, Part},
     },
     problems::problem,
-    publish::publish,
 };
 use crate::{
     backoff::Backoff,
+    discovery::publish::publish,
     model::device::{DeviceSet, Scope},
 };
 use credentials::{Credentials, NAMES};
@@ -82,17 +82,13 @@ impl Discovery for MqttDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let follow = Box::pin(self.follow(&task));
-            let ended = task.shutdown.run_until_cancelled(follow).await;
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(self.follow(task))
     }
 }
 
 impl MqttDiscovery {
     /// Listens, and after a failure publishes it and begins again.
-    async fn follow(self: Box<Self>, task: &Task) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let mut login = Login {
             protocol: self.details.protocol.unwrap_or(Protocol::V5),
             // Every broker takes 23 letters and digits. Nothing of a session is kept, so no two clients need to be the same, and none

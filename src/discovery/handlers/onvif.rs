@@ -13,9 +13,11 @@ use super::{
         DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
     },
     neighbour_table::NeighbourTable,
-    publish::publish,
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use credentials::Store;
 use details::Details;
 use futures::future::BoxFuture;
@@ -77,11 +79,7 @@ impl Discovery for OnvifDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let run = Run::new(&self).follow(&self, &task.found);
-            let ended = task.shutdown.run_until_cancelled(run).await;
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(async move { Run::new(&self).follow(&self, &task.found).await })
     }
 }
 

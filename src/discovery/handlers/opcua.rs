@@ -15,10 +15,12 @@ use super::{
         part::{Bytes, Part},
         turns::Turns,
     },
-    problems::problem,
-    publish::publish,
+    problems::{NO_MDNS_INTERFACE, problem},
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
@@ -88,28 +90,17 @@ impl Discovery for OpcuaDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let interfaces = self.details.mdns.clone();
-            let mut announced =
-                interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
-            let run = Box::pin(self.follow(&mut announced, &task));
-            let ended = task.shutdown.run_until_cancelled(run).await;
-            if let Some(subscription) = announced {
-                subscription.close().await;
-            }
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(self.follow(task))
     }
 }
 
 impl OpcuaDiscovery {
     /// Asks all servers in rounds, and publishes the devices after each answer.
-    async fn follow(
-        mut self: Box<Self>,
-        announced: &mut Option<Subscription>,
-        task: &Task,
-    ) -> Result<(), DiscoveryError> {
+    async fn follow(mut self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
+        let interfaces = self.details.mdns.take();
+        let mut announced =
+            interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
         let (names, only) = (self.details.names, self.details.only);
         let named = std::mem::take(&mut self.details.urls);
         let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
@@ -121,7 +112,7 @@ impl OpcuaDiscovery {
             let began = Instant::now();
             // What is announced after the beginning of a round is asked in the next one.
             let is_settled = announced.is_none() || began >= start + SETTLED_AFTER;
-            let urls = urls(announced);
+            let urls = urls(&mut announced);
             survey.begin(urls.clone());
             let mut asking = FuturesUnordered::new();
             loop {
@@ -154,7 +145,7 @@ impl OpcuaDiscovery {
             };
             tokio::select! {
                 () = sleep_until(next) => {}
-                changed = changed(announced, &urls) => {
+                changed = changed(&mut announced, &urls) => {
                     changed?;
                     sleep_until(began + INTERVAL_MIN).await;
                 }
@@ -190,9 +181,7 @@ fn urls(announced: &mut Option<Subscription>) -> Vec<EndpointUrl> {
 /// Returns a problem if multicast DNS is wished, and there is no interface for it.
 fn no_interface(announced: Option<&Subscription>) -> Option<String> {
     let found = announced?.found.borrow();
-    (found.interfaces == Some(0)).then(|| {
-        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, or another program holds UDP port 5353 for itself".to_owned()
-    })
+    (found.interfaces == Some(0)).then(|| NO_MDNS_INTERFACE.to_owned())
 }
 
 /// Waits until other addresses are announced.

@@ -8,14 +8,14 @@ mod folders;
 mod plan;
 mod scan;
 
-use super::{
-    super::{
-        external::HostPaths,
-        interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
-    },
-    publish::publish,
+use super::super::{
+    external::HostPaths,
+    interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use folders::Watch;
 use futures::future::BoxFuture;
@@ -87,12 +87,7 @@ impl Discovery for PathsDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = self.follow(&task.found) => ended,
-            }
-        })
+        Box::pin(async move { self.follow(&task.found).await })
     }
 }
 

@@ -21,9 +21,11 @@ use super::{
     },
     certificates::unfit,
     neighbour_table::NeighbourTable,
-    publish::publish,
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use ask::{PUBLIC, Settings};
 use details::{Details, PER_SECOND_MAX, Target};
 use futures::{StreamExt as _, future::BoxFuture, stream};
@@ -102,7 +104,7 @@ impl DiscoveryHandler for Probe {
         if value(CA).is_some() && !details.is_tls {
             return Err(unfit(CA, "what `ask` names has no TLS"));
         }
-        self.networks.check(&details.hosts).map_err(DetailsError)?;
+        self.networks.check(&details.hosts)?;
         let settings = Settings {
             details: Arc::new(details),
             networks: self.networks.clone(),
@@ -133,9 +135,7 @@ impl Discovery for ProbeDiscovery {
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
         Box::pin(async move {
-            let shutdown = task.shutdown.clone();
-            let follow = Box::pin(Arc::new(*self).follow(task));
-            shutdown.run_until_cancelled(follow).await;
+            Arc::new(*self).follow(task).await;
             Ok(())
         })
     }

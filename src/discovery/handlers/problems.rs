@@ -5,6 +5,9 @@ use std::fmt::Display;
 /// The longest problem of one server or host, in bytes. Beyond it: the end is cut off.
 const PROBLEM_MAX: usize = 500;
 
+/// The problem of a handler that browses by multicast DNS.
+pub(super) const NO_MDNS_INTERFACE: &str = "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, or another program holds UDP port 5353 for itself";
+
 /// Returns a problem that may have words of a server.
 pub(super) fn problem(text: String) -> String {
     cut(text, PROBLEM_MAX)

@@ -21,19 +21,20 @@ mod uevent;
 
 pub use subsystems::{AllowedSubsystem, Subsystems};
 
-use super::{
-    super::{
-        interface::{
-            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
-        },
-        turns::Turns,
+use super::super::{
+    interface::{
+        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
     },
-    publish::publish,
+    turns::Turns,
 };
-use crate::model::device::{DeviceSet, Scope};
+use crate::{
+    discovery::publish::publish,
+    model::device::{DeviceSet, Scope},
+};
 use details::Details;
 use futures::future::BoxFuture;
 use monitor::{Events, Monitor};
+use petiole_base::waits::sleep_until_or_never;
 use plan::Tree;
 use std::{
     path::{Path, PathBuf},
@@ -44,14 +45,12 @@ use sysfs::Sysfs;
 use tokio::{
     sync::watch,
     task::spawn_blocking,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use uevent::Event;
 
 /// The folder that contains this machine's `sys` and `run`.
 pub const ROOT: &str = "/";
-/// The time that udev gets to process a new device. Its rules query slow devices.
-const UDEV_PATIENCE: Duration = Duration::from_secs(3);
 /// The pause between two looks. It bounds the cost of a storm of events.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The pause after a look at all devices.
@@ -85,9 +84,9 @@ impl Udev {
         properties: &Properties,
     ) -> Result<Parameters, DetailsError> {
         let details = Details::parse(details, properties)?;
-        self.allowed.check_any().map_err(DetailsError)?;
+        self.allowed.check_any()?;
         if details.has_vfio {
-            self.allowed.check_vfio().map_err(DetailsError)?;
+            self.allowed.check_vfio()?;
         }
         Ok(Parameters {
             details,
@@ -144,10 +143,7 @@ impl Discovery for UdevDiscovery {
                     "the kernel's messages about devices (netlink) cannot be read: {e}"
                 ))
             })?;
-            tokio::select! {
-                () = task.shutdown.cancelled() => Ok(()),
-                ended = follow(self.0, monitor, &task.found) => ended,
-            }
+            follow(self.0, monitor, &task.found).await
         })
     }
 }
@@ -162,41 +158,25 @@ async fn follow(
         .sysfs
         .check()
         .map_err(|e| DiscoveryError(e.to_string()))?;
-    let (mut tree, mut devices) = parameters
-        .clone()
-        .read(|parameters| scan::all(&parameters.sysfs, &parameters.details))
-        .await?;
-    let mut waits_until = None;
-    let mut pause = Duration::ZERO;
+    let mut tree = Tree::default();
+    let mut happened = vec![Event::Anything];
     loop {
+        let pause = if happened.contains(&Event::Anything) {
+            AFTER_ALL
+        } else {
+            BETWEEN_LOOKS
+        };
+        let now = Instant::now();
+        let look = move |parameters: &Parameters| {
+            scan::again(&parameters.sysfs, &parameters.details, tree, &happened, now)
+        };
+        let devices;
+        (tree, devices) = parameters.clone().read(look).await?;
         publish(devices, found);
         sleep(pause).await;
-        waits_until = if tree.waiting.is_empty() {
-            None
-        } else {
-            waits_until.or_else(|| Some(Instant::now() + UDEV_PATIENCE))
-        };
-        let happened = tokio::select! {
-            events = events.next() => Some(events.map_err(|e| DiscoveryError(e.to_string()))?),
-            () = until(waits_until) => None,
-        };
-        pause = match &happened {
-            Some(events) if events.contains(&Event::Anything) => AFTER_ALL,
-            Some(_) | None => BETWEEN_LOOKS,
-        };
-        (tree, devices) = match happened {
-            Some(events) => {
-                let again = move |parameters: &Parameters| {
-                    scan::again(&parameters.sysfs, &parameters.details, tree, &events)
-                };
-                parameters.clone().read(again).await?
-            }
-            None => {
-                let rest = move |parameters: &Parameters| {
-                    scan::without_udev(&parameters.sysfs, &parameters.details, tree)
-                };
-                parameters.clone().read(rest).await?
-            }
+        happened = tokio::select! {
+            events = events.next() => events.map_err(|e| DiscoveryError(e.to_string()))?,
+            () = sleep_until_or_never(tree.waits_until()) => vec![],
         };
     }
 }
@@ -215,13 +195,6 @@ impl Parameters {
             (tree, devices)
         });
         tree.await.map_err(|e| DiscoveryError(e.to_string()))
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

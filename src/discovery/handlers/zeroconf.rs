@@ -15,23 +15,28 @@ mod plan;
 mod service;
 mod tracked;
 
-use super::super::{
-    interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
-    part::Bytes,
-    turns::Turns,
+use super::{
+    super::{
+        interface::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
+        part::Bytes,
+        turns::Turns,
+    },
+    problems::NO_MDNS_INTERFACE,
 };
 use crate::{
-    model::device::{DeviceId, DeviceSet, Scope},
+    discovery::publish::publish,
+    model::device::{DeviceId, Scope},
     telemetry::metrics,
 };
 use budget::ServiceBudget;
 use details::Details;
 use events::KnownServices;
 use futures::future::BoxFuture;
-use petiole_mdns::{Counts, Found, Mdns, Subscription};
+use petiole_base::waits::sleep_until_or_never;
+use petiole_mdns::{Counts, Found, Mdns};
 use plan::Tracker;
 use std::collections::BTreeSet;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 /// Finds mDNS services of one kind. All discoveries of one handler share one querier, and take over its changes one after
 /// another.
@@ -100,25 +105,15 @@ impl Discovery for ZeroconfDiscovery {
     }
 
     fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let mut subscription = self.mdns.subscribe(self.details.wanted());
-            let run = self.follow(&mut subscription, &task);
-            let ended = task.shutdown.run_until_cancelled(run).await;
-            subscription.close().await;
-            ended.unwrap_or(Ok(()))
-        })
+        Box::pin(self.follow(task))
     }
 }
 
 impl ZeroconfDiscovery {
     /// Publishes the devices at each change of the services, until the querier ends.
-    async fn follow(
-        self,
-        subscription: &mut Subscription,
-        task: &Task,
-    ) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let browsed = self.details.kind.browse_name();
+        let mut subscription = self.mdns.subscribe(self.details.wanted());
         let mut known = KnownServices::new(self.details.changes_at_once());
         let budget = ServiceBudget::within(&self.bytes, &task.configuration);
         let mut tracker = Tracker::new(self.details, budget);
@@ -138,7 +133,7 @@ impl ZeroconfDiscovery {
             });
             let turn = turn.await?;
             if let Some(devices) = turn.publish {
-                publish(devices, &task.found, &browsed);
+                publish(devices, &task.found);
             }
             is_news = known.is_behind();
             if is_news {
@@ -151,17 +146,9 @@ impl ZeroconfDiscovery {
                     changed.map_err(|_| DiscoveryError("the mDNS querier has ended".into()))?;
                     is_news = true;
                 }
-                () = sleep_until(wake) => {}
+                () = sleep_until_or_never(wake) => {}
             }
         }
-    }
-}
-
-fn publish(devices: DeviceSet, found: &watch::Sender<DeviceSet>, browsed: &str) {
-    let problems = devices.problems.join("; ");
-    let before = found.send_replace(devices);
-    if !problems.is_empty() && before.problems.join("; ") != problems {
-        tracing::warn!(browsed, "{problems}");
     }
 }
 
@@ -170,16 +157,5 @@ fn check(found: &Found) -> Result<(), DiscoveryError> {
     if found.interfaces != Some(0) || found.has_begun {
         return Ok(());
     }
-    Err(DiscoveryError(
-        "no network interface to browse mDNS on: every interface is down or left out by `interfaces`, \
-         or another program holds UDP port 5353 for itself"
-            .into(),
-    ))
-}
-
-async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => std::future::pending().await,
-    }
+    Err(DiscoveryError(NO_MDNS_INTERFACE.into()))
 }

@@ -34,7 +34,7 @@ async fn a_discovery_that_panics_says_so_and_is_tried_again_now_and_then() {
 }
 
 #[tokio::test]
-async fn a_discovery_that_hangs_and_hears_no_signal_holds_up_nothing() {
+async fn a_discovery_that_hangs_holds_up_nothing() {
     let (mut node, door) = at_work().await;
     node.configure_with("bad", "hang-always", "capacity: 1");
     node.until("it hangs", async || {

@@ -5,7 +5,7 @@ use super::{
     endpoint::Plugin,
     inventory::Inventory,
 };
-use crate::waits::sleep_until_or_never;
+use petiole_base::waits::sleep_until_or_never;
 use petiole_base::{backoff::Backoff, files};
 use petiole_kubelet_api::checkpoint::FILE;
 use std::{

@@ -13,10 +13,10 @@ use crate::{
     },
     resource_name,
     settings::{CallLimits, Settings},
-    waits::sleep_until_or_never,
 };
 use futures::future::BoxFuture;
 use petiole_base::supervisor::Supervisor;
+use petiole_base::waits::sleep_until_or_never;
 use petiole_kubelet_api::device_plugin::VERSION;
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 use tokio::{

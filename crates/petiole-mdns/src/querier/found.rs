@@ -8,12 +8,7 @@ use super::{
     service::{Address, Service},
     state::{Change, Querier, Wanted},
 };
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    ops::Bound,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, ops::Bound, sync::Arc, time::Duration};
 
 /// The most services that are looked at for changes in one turn. The next turn, a moment later, looks at the others.
 const CHANGES_AT_ONCE: usize = 256;
@@ -180,44 +175,13 @@ impl Querier {
     }
 }
 
-/// The addresses at which clouds give credentials, names and time to every machine.
-const CLOUD_V4: [Ipv4Addr; 8] = [
-    Ipv4Addr::new(169, 254, 169, 254), // metadata of nearly all clouds
-    Ipv4Addr::new(169, 254, 169, 253), // AWS: DNS
-    Ipv4Addr::new(169, 254, 170, 2),   // AWS: credentials of ECS
-    Ipv4Addr::new(169, 254, 170, 23),  // AWS: credentials of EKS
-    Ipv4Addr::new(169, 254, 20, 10),   // Kubernetes: NodeLocal DNSCache
-    Ipv4Addr::new(169, 254, 42, 42),   // Scaleway: metadata
-    Ipv4Addr::new(100, 100, 100, 200), // Alibaba: metadata
-    Ipv4Addr::new(168, 63, 129, 16),   // Azure: agent and DNS
-];
-/// The networks of AWS, whose metadata is `fd00:ec2::254`, and of Oracle, whose is `fd00:c1::a9fe:a9fe`.
-const CLOUD_V6_NETWORKS: [[u16; 2]; 2] = [[0xfd00, 0xec2], [0xfd00, 0xc1]];
-const CLOUD_V6: [Ipv6Addr; 3] = [
-    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), // Google: metadata
-    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),  // Scaleway: metadata
-    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // OpenStack: metadata
-];
-
 /// Returns whether a host on the interface may announce this address. It may not announce a loopback address (except on
-/// `lo`), an address of a cloud's services, a broadcast, class E or multicast address, or the unspecified one.
+/// `lo`), a broadcast, class E or multicast address, or the unspecified one.
 fn is_sound(state: &LinkState, ip: IpAddr) -> bool {
-    let v4 = match ip {
-        IpAddr::V4(v4) => Some(v4),
-        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    let ip = ip.to_canonical();
+    let is_refused = match ip {
+        IpAddr::V4(v4) => v4.octets()[0] == 0 || v4.octets()[0] >= 240,
+        IpAddr::V6(v6) => v6.is_unspecified(),
     };
-    let is_refused_v4 = v4.is_some_and(|v4| {
-        let first = v4.octets()[0];
-        CLOUD_V4.contains(&v4) || first >= 240 || first == 0 || v4.is_multicast()
-    });
-    let is_refused_v6 = matches!(ip, IpAddr::V6(v6) if {
-        let [a, b, ..] = v6.segments();
-        CLOUD_V6.contains(&v6) || CLOUD_V6_NETWORKS.contains(&[a, b])
-    });
-    let is_loopback = ip.is_loopback() || v4.is_some_and(|v4| v4.is_loopback());
-    !is_refused_v4
-        && !is_refused_v6
-        && !ip.is_unspecified()
-        && !ip.is_multicast()
-        && (state.link.is_loopback || !is_loopback)
+    !is_refused && !ip.is_multicast() && (state.link.is_loopback || !ip.is_loopback())
 }

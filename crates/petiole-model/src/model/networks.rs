@@ -3,29 +3,41 @@ use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
+    sync::LazyLock,
 };
 
-/// Networks of machines themselves, of links, of groups, of clouds' metadata, and of IPv4 addresses in those of IPv6. No [`Range`] begins
-/// or ends with a mapped address, and none of `hosts` of the handler `probe` is large enough to have them all.
-const SPECIAL: [&str; 17] = [
+/// The addresses at which clouds and Kubernetes give credentials, names and time to every machine.
+const CLOUD: [&str; 14] = [
+    "169.254.169.254", // metadata of nearly all clouds
+    "169.254.169.253", // AWS: DNS
+    "169.254.170.2",   // AWS: credentials of ECS
+    "169.254.170.23",  // AWS: credentials of EKS
+    "169.254.20.10",   // Kubernetes: NodeLocal DNSCache
+    "169.254.42.42",   // Scaleway: metadata
+    "100.100.100.200", // Alibaba: metadata
+    "168.63.129.16",   // Azure: agent and DNS
+    "192.0.0.192",     // Oracle: metadata of its first cloud
+    "fd00:ec2::/32",   // AWS: metadata, at ::254
+    "fd00:c1::/32",    // Oracle: metadata, at ::a9fe:a9fe
+    "fd20:ce::/32",    // Google: metadata, at ::254
+    "fd00:42::42",     // Scaleway: metadata
+    "fe80::a9fe:a9fe", // OpenStack: metadata
+];
+/// Networks of machines themselves, of links, of groups, and of IPv4 addresses in those of IPv6. No [`Range`] begins or ends with a
+/// mapped address, and none of `hosts` of the handler `probe` is large enough to have them all.
+const SPECIAL: [&str; 10] = [
     "0.0.0.0/8",
     "127.0.0.0/8",
     "169.254.0.0/16",
-    "169.254.169.254",
-    "169.254.170.2",
-    "100.100.100.200",
-    "168.63.129.16",
-    "192.0.0.192",
     "224.0.0.0/3",
     "::/96",
     "64:ff9b::/96",
     "64:ff9b:1::/48",
     "2002::/16",
     "fe80::/10",
-    "fd00:ec2::/32",
-    "fd20:ce::/32",
     "ff00::/8",
 ];
+static CLOUD_RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| ranges(&CLOUD));
 
 /// Addresses without a gap, all of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,11 +113,20 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns the networks in which no host is meant unless it is named, such as those of links and of clouds' metadata.
+/// Returns the networks in which no host is meant unless it is named, such as those of links and of clouds' services.
 pub fn special() -> Vec<Range> {
-    let parsed = SPECIAL.iter().map(|text| text.parse());
-    let parsed: Result<Vec<_>, _> = parsed.collect();
-    parsed.expect("they are networks")
+    [ranges(&SPECIAL), CLOUD_RANGES.clone()].concat()
+}
+
+/// Returns whether an address is one of a cloud's services, which is never that of a device.
+pub fn is_of_cloud(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    CLOUD_RANGES.iter().any(|range| range.contains(address))
+}
+
+fn ranges(texts: &[&str]) -> Vec<Range> {
+    let parsed = texts.iter().map(|text| text.parse());
+    parsed.collect::<Result<_, _>>().expect("they are networks")
 }
 
 /// The networks whose addresses may become endpoints of Services (`deviceService`).
@@ -157,10 +178,6 @@ impl DeviceNetworks {
 mod tests {
     use super::*;
 
-    fn ranges(texts: &[&str]) -> Vec<Range> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
     #[test]
     fn a_range_is_an_address_a_network_or_two_addresses() {
         let all = |text: &str| -> Vec<String> {
@@ -183,6 +200,36 @@ mod tests {
             "",
         ] {
             assert!(text.parse::<Range>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_cloud_is_of_none_else_and_special() {
+        for address in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "169.254.170.2",
+            "169.254.170.23",
+            "169.254.20.10",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd00:c1::a9fe:a9fe",
+            "fd00:42::42",
+            "fe80::a9fe:a9fe",
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert!(is_of_cloud(address), "{address}");
+            let has = |range: &Range| range.contains(address.to_canonical());
+            assert!(special().iter().any(has), "{address}");
+        }
+        for address in [
+            "169.254.7.7",
+            "10.0.0.1",
+            "fe80::1",
+            "fd00::1",
+            "fd00:42::1",
+        ] {
+            assert!(!is_of_cloud(address.parse().unwrap()), "{address}");
         }
     }
 
@@ -213,6 +260,7 @@ mod tests {
             ("fe80::1", Some("of a machine itself")),
             ("ff02::fb", Some("of a machine itself")),
             ("fd00:ec2::254", Some("of a machine itself")),
+            ("fd00:c1::a9fe:a9fe", Some("of a machine itself")),
             ("64:ff9b::a00:1", Some("of a machine itself")),
         ] {
             let said = refusal(&wide, address);

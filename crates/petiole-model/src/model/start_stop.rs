@@ -20,3 +20,28 @@ impl<'a, K: Ord, V: PartialEq> StartStop<'a, K, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::btree_map, prelude::*};
+
+    proptest! {
+        #[test]
+        fn what_is_stopped_and_started_leaves_nothing_to_do(
+            desired in btree_map("[a-c]", "[x-z]", 0..4),
+            running in btree_map("[a-c]", "[x-z]", 0..4),
+        ) {
+            let StartStop { stop, start } = StartStop::new(&desired, &running);
+            let mut after = running.clone();
+            for key in stop {
+                prop_assert!(after.remove(key).is_some());
+            }
+            for (key, value) in start {
+                prop_assert!(after.insert(key.clone(), value.clone()).is_none());
+            }
+            let nothing = StartStop { stop: vec![], start: vec![] };
+            prop_assert_eq!(StartStop::new(&desired, &after), nothing);
+        }
+    }
+}

@@ -20,6 +20,15 @@ fn home_assistant() -> Directory {
     Directory::new(Rule::HomeAssistant { prefix })
 }
 
+/// Hears a message. Returns the topics that are watched since then, and with a minus those that are no longer.
+fn topics(directory: &mut Directory, topic: &str, payload: &str) -> Vec<String> {
+    directory.hear(topic, payload.as_bytes());
+    let topics = directory.take_topics().into_iter();
+    topics
+        .map(|(topic, is_watched)| format!("{}{topic}", if is_watched { "" } else { "-" }))
+        .collect()
+}
+
 #[test]
 fn a_topic_of_a_pattern_is_a_device_until_it_is_offline_or_empty() {
     let topics = |online: Option<&str>| {
@@ -58,7 +67,7 @@ fn a_device_of_home_assistant_is_there_while_one_of_its_entities_is_available() 
     let mut directory = home_assistant();
     let entity = |n: u8| format!(r#"{{"dev":{{"ids":"lamp"}},"avty_t":"lwt/{n}"}}"#);
     assert_eq!(
-        directory.hear("ha/light/1/config", entity(1).as_bytes()),
+        topics(&mut directory, "ha/light/1/config", &entity(1)),
         ["lwt/1"]
     );
     directory.hear("ha/sensor/x/2/config", entity(2).as_bytes());
@@ -152,7 +161,8 @@ fn a_flood_is_bounded_and_said() {
     directory.hear("ha/x/z/config", b"{");
     let (count, first) = directory.unusable().unwrap();
     assert_eq!((count, first), (2, "\"ha/x/y/config\": it is not JSON"));
-    assert!(directory.hear(&"t".repeat(TOPIC_MAX + 1), b"x").is_empty());
+    directory.hear(&"t".repeat(TOPIC_MAX + 1), b"x");
+    assert_eq!(directory.unusable().unwrap().0, 2);
 }
 
 #[test]
@@ -161,22 +171,24 @@ fn what_comes_again_changes_nothing_and_what_changes_keeps_its_state() {
     let config = |name: &str, more: &str| {
         format!(r#"{{"name":"{name}","dev":{{"ids":"lamp"}},"avty":[{{"t":"lwt"}}{more}]}}"#)
     };
-    let mut hear = |payload: String| directory.hear("ha/x/y/config", payload.as_bytes());
-    assert_eq!(hear(config("a", "")), ["lwt"]);
-    assert!(hear(config("a", "")).is_empty());
+    let hear =
+        |directory: &mut Directory, payload: String| topics(directory, "ha/x/y/config", &payload);
+    assert_eq!(hear(&mut directory, config("a", "")), ["lwt"]);
+    assert!(hear(&mut directory, config("a", "")).is_empty());
     directory.hear("lwt", b"online");
     assert_eq!(there(&directory), ["lamp"]);
     directory.take_changes();
     directory.hear("ha/x/y/config", config("a", "").as_bytes());
     assert!(!directory.has_changes());
     let changed = config("b", r#",{"t":"more"}"#);
-    assert_eq!(
-        directory.hear("ha/x/y/config", changed.as_bytes()),
-        ["more"]
-    );
+    assert_eq!(hear(&mut directory, changed), ["more"]);
     assert_eq!(there(&directory), ["lamp"]);
-    directory.hear("ha/x/y/config", config("b", "").as_bytes());
-    assert_eq!(directory.states.len(), 1);
+    assert_eq!(hear(&mut directory, config("b", "")), ["-more"]);
+    assert_eq!(hear(&mut directory, String::new()), ["-lwt"]);
+    // Who watches a topic again needs what is retained there.
+    assert_eq!(hear(&mut directory, config("b", "")), ["lwt"]);
+    directory.hear("ha/x/y/config", b"");
+    assert_eq!(hear(&mut directory, config("b", "")), ["lwt"]);
 }
 
 #[test]
@@ -187,7 +199,7 @@ fn messages_whose_topics_of_availability_are_each_other_end() {
     for _ in 0..9 {
         let Some(topic) = due.pop() else { return };
         let other = if topic.contains("/a/") { "b" } else { "a" };
-        due.extend(directory.hear(&topic, config(other).as_bytes()));
+        due.extend(topics(&mut directory, &topic, &config(other)));
     }
     panic!("{due:?} is due for ever");
 }
@@ -247,8 +259,8 @@ proptest! {
         let mut directory = home_assistant();
         for (kind, a, b) in messages {
             match kind {
-                0 => drop(directory.hear(&format!("ha/x/{a}/config"), b"")),
-                1 => drop(directory.hear(&format!("lwt/{a}"), b"online")),
+                0 => directory.hear(&format!("ha/x/{a}/config"), b""),
+                1 => directory.hear(&format!("lwt/{a}"), b"online"),
                 _ => {
                     let config = format!(r#"{{"dev":{{"ids":"{b}"}},"avty_t":"lwt/{b}"}}"#);
                     directory.hear(&format!("ha/x/{a}/config"), config.as_bytes());

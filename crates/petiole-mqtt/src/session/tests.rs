@@ -169,6 +169,84 @@ fn section_3_8_subscriptions_follow_each_other_and_a_refused_one_is_named() {
 }
 
 #[test]
+fn section_3_10_a_topic_that_is_not_needed_is_given_back_and_its_place_is_free_again() {
+    for (protocol, first, second) in [
+        (
+            Protocol::V3,
+            &b"\xb0\x02\x00\x02"[..],
+            &b"\xb0\x02\x00\x04"[..],
+        ),
+        (
+            Protocol::V5,
+            b"\xb0\x04\x00\x02\x00\x00",
+            b"\xb0\x04\x00\x04\x00\x11",
+        ),
+    ] {
+        let suback = |id: u8, count: usize| {
+            let properties = &[0][..usize::from(protocol == Protocol::V5)];
+            packet::packet(0x90, &[&[0, id][..], properties, &vec![0; count]].concat())
+        };
+        let mut session = connected(protocol);
+        let filter: Arc<str> = "t".into();
+        session.subscribe(filter.clone());
+        session.turn(NOW).unwrap();
+        heard(&mut session, &suback(1, 1)).unwrap();
+        session.unsubscribe(&filter);
+        assert!(!session.is_settled());
+        let sent = session.turn(NOW).unwrap().send;
+        let empty = &b"\x00"[usize::from(protocol == Protocol::V3)..];
+        assert_eq!(
+            sent,
+            packet::packet(0xa2, &[b"\x00\x02", empty, b"\x00\x01t"].concat())
+        );
+        // What is wanted again while the broker answers is subscribed to again, after what ends.
+        session.subscribe(filter.clone());
+        heard(&mut session, first).unwrap();
+        assert_eq!(session.turn(NOW).unwrap().send[0], packet::SUBSCRIBE);
+        session.unsubscribe(&filter);
+        heard(&mut session, &suback(3, 1)).unwrap();
+        assert_eq!(session.turn(NOW).unwrap().send[0], packet::UNSUBSCRIBE);
+        heard(&mut session, second).unwrap();
+        assert!(session.is_settled() && session.filters.is_empty());
+        session.unsubscribe(&filter);
+        assert!(session.is_settled(), "it is not subscribed to");
+        assert!(heard(&mut session, second).is_err(), "nothing was asked");
+    }
+}
+
+#[test]
+fn topics_that_come_and_go_use_up_no_subscriptions() {
+    let mut session = connected(Protocol::V3);
+    let mut id = 0_u16;
+    let mut answer = |session: &mut Session| {
+        while !session.is_settled() {
+            let first = session.turn(NOW).unwrap().send[0];
+            id += 1;
+            let count = session.asked.as_ref().unwrap().filters.len();
+            let codes = vec![0; if first == packet::SUBSCRIBE { count } else { 0 }];
+            let kind = first + 0x0e;
+            let body = [&id.to_be_bytes()[..], &codes].concat();
+            heard(session, &packet::packet(kind, &body)).unwrap();
+        }
+    };
+    // Each round has topics of its own, as devices with new names have, and the same ones.
+    for round in 0..5 {
+        let topics = (0..SUBSCRIPTIONS_MAX / 2).map(|n| match n % 2 {
+            0 => format!("t/{n}"),
+            _ => format!("t/{n}/{round}"),
+        });
+        let topics: Vec<Arc<str>> = topics.map(Arc::from).collect();
+        for some in topics.chunks(1000) {
+            assert!(some.iter().all(|topic| session.subscribe(topic.clone())));
+            answer(&mut session);
+        }
+        topics.iter().for_each(|topic| session.unsubscribe(topic));
+        answer(&mut session);
+        assert!(session.filters.is_empty());
+    }
+}
+
+#[test]
 fn what_waits_and_what_is_subscribed_to_is_bounded() {
     let mut session = connected(Protocol::V5);
     let long = |n: usize| format!("{n:01024}");

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     agent::values::{AcceptedConfiguration, Selection, ValidatedConfigurations},
     api::instance::{Instance, InstanceSpec},
-    discovery::{plan::SessionSpec, session::DiscoveryState},
+    discovery::{SessionSpec, session::DiscoveryState},
     model::device::{Device, DeviceSet, Scope},
     store::manifest,
 };

@@ -14,7 +14,7 @@ use crate::{
     agent::{node_only::plan::NodeOnly, values::ValidatedConfigurations},
     api::{instance::InstanceSpec, names},
     discovery::{
-        plan::SessionSpec,
+        SessionSpec,
         session::{Discoveries, DiscoveryState},
     },
     merge::{

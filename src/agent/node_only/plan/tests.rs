@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     agent::values::Accepted,
-    discovery::{damping::Damper, plan::SessionSpec, session::DiscoveryState},
+    discovery::{SessionSpec, damping::Damper, session::DiscoveryState},
     model::{
         device::{Device, DeviceSet},
         limits::SLOTS_MAX,

@@ -6,7 +6,6 @@ use super::{
     },
     spec::Kind,
 };
-use crate::discovery::interface::DetailsError;
 
 /// The name of this handler in messages, and an example.
 const HANDLER: Handler = Handler {
@@ -23,11 +22,7 @@ pub(super) struct Details {
 }
 
 impl Details {
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of("kind, name", &[])?;
         let kind = match fields.take("kind") {
             None => {
@@ -96,7 +91,7 @@ mod tests {
             ("{kind: a/b, name: []}", "`name` is an empty list"),
             ("{kind: a/b, name: {regex: '('}}", "`name.regex: (`"),
         ] {
-            let message = Details::parse(yaml).unwrap_err().to_string();
+            let message = Details::parse(yaml).unwrap_err();
             assert!(message.contains(place), "{yaml}\n said {message}");
         }
     }

@@ -4,6 +4,7 @@ use super::{
     credentials::Credentials,
     details::Broker,
 };
+use crate::model::networks::is_of_cloud;
 use petiole_mqtt::limits::ANSWER_WITHIN;
 use std::net::{IpAddr, SocketAddr};
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
@@ -19,7 +20,7 @@ pub(super) async fn connect(
     addresses.retain(may_be_a_broker);
     if addresses.is_empty() {
         return Err(format!(
-            "{host} has link-local addresses only (169.254.0.0/16, fe80::/10), where clouds have their metadata: name another address"
+            "{host} has no addresses but those of links (169.254.0.0/16, fe80::/10) and of clouds' own services: name another address"
         ));
     }
     let socket = tcp::connect(&addresses, "broker", within).await?;
@@ -49,10 +50,11 @@ pub(super) async fn connect(
 }
 
 fn may_be_a_broker(address: &SocketAddr) -> bool {
-    match address.ip().to_canonical() {
-        IpAddr::V4(address) => !address.is_link_local(),
-        IpAddr::V6(address) => !address.is_unicast_link_local(),
-    }
+    let is_of_link = match address.ip().to_canonical() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !is_of_link && !is_of_cloud(address.ip())
 }
 
 #[cfg(test)]
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_local_address_is_none_of_a_broker() {
+    fn an_address_of_a_link_or_of_a_cloud_is_none_of_a_broker() {
         for (address, may_be) in [
             ("127.0.0.1:1883", true),
             ("10.1.2.3:1883", true),
@@ -68,6 +70,9 @@ mod tests {
             ("169.254.169.254:80", false),
             ("[::ffff:169.254.169.254]:80", false),
             ("[fe80::1]:1883", false),
+            ("100.100.100.200:80", false),
+            ("168.63.129.16:80", false),
+            ("[fd00:ec2::254]:80", false),
         ] {
             assert_eq!(
                 may_be_a_broker(&address.parse().unwrap()),

@@ -3,7 +3,7 @@ use super::super::{
     fields::{self, Fields, Handler, scalar},
     only::Only,
 };
-use crate::{discovery::interface::DetailsError, model::device::Scope};
+use crate::model::device::Scope;
 use petiole_mqtt::{Pattern, Protocol, Rule, Topics, is_topic, limits::STATE_MAX};
 use serde_json::Value;
 use std::fmt;
@@ -49,11 +49,7 @@ impl fmt::Display for Broker {
 }
 
 impl Details {
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         const KEYS: &str = "broker, protocol, devices, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let broker = fields.take("broker");
@@ -297,7 +293,7 @@ mod tests {
                 "is no group",
             ),
         ] {
-            let message = Details::parse(yaml).unwrap_err().to_string();
+            let message = Details::parse(yaml).unwrap_err();
             assert!(message.contains(place), "{yaml}\n said {message}");
         }
     }

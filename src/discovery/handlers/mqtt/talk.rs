@@ -1,11 +1,14 @@
 //! Holds one session with a broker, and publishes the devices that it hears of.
 use super::{
-    super::{super::part::Part, problems::problem, publish::publish, tcp::Stream},
+    super::{super::part::Part, problems::problem, tcp::Stream},
     connection,
     credentials::Credentials,
     details::Details,
 };
-use crate::model::device::{Device, DeviceId, DeviceSet};
+use crate::{
+    discovery::publish::publish,
+    model::device::{Device, DeviceId, DeviceSet},
+};
 use petiole_mqtt::{
     Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
@@ -152,11 +155,10 @@ impl<'a> Talk<'a> {
 
     fn receive(&mut self, session: &mut Session, bytes: &[u8]) -> Result<(), Ended> {
         self.directory.limit_to(self.part.most());
-        let mut topics = vec![];
         session.receive(bytes, |event| match event {
             Event::Message { topic, payload } => {
                 tracing::debug!("{topic}: {} bytes", payload.len());
-                topics.extend(self.directory.hear(topic, payload));
+                self.directory.hear(topic, payload);
             }
             Event::Skipped => {
                 self.skipped += 1;
@@ -170,7 +172,11 @@ impl<'a> Talk<'a> {
             }
         })?;
         self.part.set(self.directory.bytes());
-        for topic in topics {
+        for (topic, is_watched) in self.directory.take_topics() {
+            if !is_watched {
+                session.unsubscribe(&topic);
+                continue;
+            }
             let is_left_out = !session.subscribe(topic);
             self.has_news |= is_left_out && !self.leaves_out;
             self.leaves_out |= is_left_out;

@@ -6,7 +6,6 @@ use super::super::{
     neighbours::normalized_mac,
     only::Only,
 };
-use crate::discovery::interface::DetailsError;
 use ipnet::Ipv4Net;
 use petiole_mdns::Interfaces;
 use petiole_onvif::{Settings, limits::SUBNET_ADDRESSES_MAX};
@@ -61,11 +60,7 @@ const IDENTITIES: [(&str, Identity); 4] = [
 ];
 
 impl Details {
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let mut filter = |key, item: fn(&str) -> String| {
             let value = fields.take(key);
@@ -205,7 +200,7 @@ mod tests {
             ("subnets: [239.0.0.0/24]", "no network of hosts"),
             ("streams: 1", "`streams: 1` must be true or false"),
         ] {
-            let refused = Details::parse(yaml).unwrap_err().to_string();
+            let refused = Details::parse(yaml).unwrap_err();
             assert!(refused.contains(message), "{yaml}: {refused}");
         }
     }

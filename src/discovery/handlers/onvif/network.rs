@@ -81,7 +81,8 @@ impl Network {
         self.paths
             .retain(|key, path| wanted.get(key) == Some(&path.address));
         for (key, address) in wanted {
-            if self.paths.contains_key(&key) {
+            if let Some(path) = self.paths.get_mut(&key) {
+                path.listen(key.0);
                 continue;
             }
             match Path::new(key.0, address) {
@@ -178,15 +179,26 @@ impl Path {
                 sender.set_multicast_hops_v6(1)?;
             }
         }
-        let listener = listener(link, address);
-        if let Err(error) = &listener {
-            tracing::debug!(%address, %error, "Hello and Bye are not heard: UDP port 3702 cannot be used");
-        }
-        Ok(Self {
+        let mut path = Self {
             address,
             sender: UdpSocket::from_std(sender.into())?,
-            listener: listener.ok(),
-        })
+            listener: None,
+        };
+        path.listen(link);
+        Ok(path)
+    }
+
+    /// Opens the listener if it is missing. The program that had the port may have ended since the last attempt.
+    fn listen(&mut self, link: u32) {
+        if self.listener.is_some() {
+            return;
+        }
+        match listener(link, self.address) {
+            Ok(listener) => self.listener = Some(listener),
+            Err(error) => {
+                tracing::debug!(address = %self.address, %error, "Hello and Bye are not heard: UDP port 3702 cannot be used")
+            }
+        }
     }
 }
 
@@ -224,4 +236,24 @@ fn listener(link: u32, address: IpAddr) -> io::Result<UdpSocket> {
         }
     };
     UdpSocket::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_listener_that_could_not_be_opened_is_opened_when_the_interfaces_are_read_again() {
+        let mut links = petiole_mdns::links().unwrap();
+        links.retain(|link| link.is_loopback);
+        let mut network = Network::new();
+        assert!(!network.use_links(&links).is_empty());
+        // As if another program had the port.
+        for path in network.paths.values_mut() {
+            assert!(path.listener.take().is_some());
+        }
+        network.use_links(&links);
+        let mut paths = network.paths.values();
+        assert!(paths.all(|path| path.listener.is_some()));
+    }
 }

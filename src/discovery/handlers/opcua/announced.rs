@@ -1,4 +1,5 @@
 //! Reads the addresses of servers that announce themselves by multicast DNS (OPC 10000-12, Annex C). Pure.
+use crate::model::networks::is_of_cloud;
 use petiole_mdns::{Found, Interfaces, Name, Service, Wanted};
 use petiole_opcua::{EndpointUrl, limits::SERVERS_MAX};
 use std::net::IpAddr;
@@ -23,13 +24,13 @@ pub(super) fn urls(found: &Found) -> Vec<EndpointUrl> {
     urls.take(SERVERS_MAX).collect()
 }
 
-/// Returns the address of a service: its first address of a network of the interface that received it, so that nobody on a LAN has a
-/// node connect to somewhere else. Its host has a name of multicast DNS, which brokers seldom can look up.
+/// Returns the address of a service: its first address of a network of the interface that received it and of no cloud, so that nobody
+/// on a LAN has a node connect to somewhere else. Its host has a name of multicast DNS, which brokers seldom can look up.
 fn url(service: &Service) -> Option<EndpointUrl> {
     let ips = service
         .addresses
         .iter()
-        .filter(|address| address.is_on_link);
+        .filter(|address| address.is_on_link && !is_of_cloud(address.ip));
     let mut ips: Vec<IpAddr> = ips.map(|address| address.ip).filter(is_whole).collect();
     ips.sort_unstable();
     let entries = service.txt_entries();
@@ -86,6 +87,8 @@ mod tests {
         assert_eq!(url_of(&both, b"\x0dPATH=UA/Press").unwrap(), expected);
         assert_eq!(url_of(&both, b"").unwrap(), "opc.tcp://10.0.0.7:4841/");
         assert_eq!(url_of(&[("fe80::1", true), ("10.9.9.9", false)], b""), None);
+        let of_clouds = ["169.254.169.254", "168.63.129.16", "fd00:c1::a9fe:a9fe"];
+        assert_eq!(url_of(&of_clouds.map(|ip| (ip, true)), b""), None);
         assert_eq!(
             url_of(&[("fd00::7", true)], b"").unwrap(),
             "opc.tcp://[fd00::7]:4841/"

@@ -4,7 +4,7 @@ use super::super::{
     filter::Filter,
     only::Only,
 };
-use crate::{discovery::interface::DetailsError, model::device::Scope};
+use crate::model::device::Scope;
 use petiole_mdns::Interfaces;
 use petiole_opcua::EndpointUrl;
 use serde_json::Value;
@@ -34,11 +34,7 @@ pub(super) struct Details {
 }
 
 impl Details {
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         const KEYS: &str = "opcuaDiscoveryMethod, applicationNames, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let Some(method) = fields.take("opcuaDiscoveryMethod") else {
@@ -247,7 +243,7 @@ mod tests {
                 "must be true or false",
             ),
         ] {
-            let message = Details::parse(yaml).unwrap_err().to_string();
+            let message = Details::parse(yaml).unwrap_err();
             assert!(message.contains(place), "{yaml}\n said {message}");
         }
     }

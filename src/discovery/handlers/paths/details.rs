@@ -1,10 +1,10 @@
 //! Parses `discoveryDetails` of the handler `paths`: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{Fields, Handler, strings, switch},
+    fields::{Fields, Handler, permissions, strings, switch},
     matcher::Budget,
 };
 use crate::{
-    discovery::{glob::Glob, interface::DetailsError},
+    discovery::glob::Glob,
     model::{container_devices::is_below_dev, limits},
 };
 use serde_json::Value;
@@ -19,13 +19,12 @@ const HANDLER: Handler = Handler {
 const GROUPS_MAX: usize = 64;
 /// The most patterns of a group of `paths`. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
 const PATTERNS_MAX: usize = 16;
-const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
 
 /// The device nodes that a Configuration selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Details {
     pub(super) groups: Vec<Group>,
-    pub(super) permissions: String,
+    pub(super) permissions: &'static str,
 }
 
 /// Patterns whose device nodes are one device, or with `each` one device each.
@@ -51,20 +50,9 @@ pub(super) enum Part {
 }
 
 impl Details {
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of("groups, permissions", &[])?;
-        let permissions = match fields.take("permissions") {
-            None => "rwm".to_owned(),
-            Some(Value::String(text)) if PERMISSIONS.contains(&text.as_str()) => text,
-            Some(other) => {
-                let known = PERMISSIONS.join(", ");
-                return Err(format!("`permissions: {other}`: it must be {known}"));
-            }
-        };
+        let permissions = permissions(fields.take("permissions"))?;
         let groups = match fields.take("groups") {
             Some(Value::Array(groups)) => groups,
             Some(group) => vec![group],
@@ -192,7 +180,7 @@ mod tests {
         assert_eq!(texts(&cameras.optional), ["/dev/media0"]);
         assert!(cameras.each);
         let one = Details::parse("{groups: /dev/net/tun, permissions: rw}").unwrap();
-        assert_eq!((one.groups.len(), &*one.permissions), (1, "rw"));
+        assert_eq!((one.groups.len(), one.permissions), (1, "rw"));
     }
 
     #[test]
@@ -250,7 +238,7 @@ mod tests {
                 "below /dev",
             ),
         ] {
-            let message = Details::parse(yaml).unwrap_err().to_string();
+            let message = Details::parse(yaml).unwrap_err();
             assert!(message.contains(place), "{yaml}\n said {message}");
         }
         let slow = vec![format!("'/dev/*{}'", "a".repeat(240)); 4].join(", ");

@@ -160,7 +160,7 @@ fn device(id: &str, nodes: &[(&str, BTreeSet<&str>)], details: &Details) -> Devi
         device.device_nodes.push(DeviceNode {
             container_path: (*path).to_owned(),
             host_path: (*path).to_owned(),
-            permissions: details.permissions.clone(),
+            permissions: details.permissions.to_owned(),
             links: (links.iter().take(NODE_LINKS_MAX))
                 .map(|link| (*link).to_owned())
                 .collect(),

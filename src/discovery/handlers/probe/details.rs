@@ -4,10 +4,7 @@ use super::super::{
     matcher::{Budget, Matcher},
     only::Only,
 };
-use crate::{
-    discovery::interface::DetailsError,
-    model::{device::Scope, networks::Range},
-};
+use crate::model::{device::Scope, networks::Range};
 use petiole_probe::{Http, Question};
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
@@ -116,11 +113,7 @@ const SERIAL: (&str, Identity) = ("serial", Identity::Fact("SERIAL_NUMBER"));
 
 impl Details {
     /// `community` is for SNMP.
-    pub(super) fn parse(yaml: &str, community: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml, community).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str, community: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str, community: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
         let (hosts, names) = hosts(strings("hosts", fields.take("hosts"))?)?;
         let way = way(fields.take("ask"), community)?;

@@ -1,14 +1,13 @@
 //! Parses `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
-        fields::{Fields, Handler, strings, switch, word},
+        fields::{Fields, Handler, permissions, strings, switch, word},
         matcher::Budget,
     },
     record::Chain,
     rules::{DeviceHead, Rule},
 };
-use crate::{discovery::interface::DetailsError, model::limits};
-use serde_json::Value;
+use crate::model::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of this handler in messages, and an example.
@@ -24,7 +23,6 @@ const CANDIDATES_MAX: usize = 65_536;
 /// The most steps that the rules of a Configuration take in one look at all devices, which are about 5 s. Beyond it: fewer
 /// devices are read, as many as have these steps.
 const LOOK_STEPS_MAX: usize = 1_000_000_000;
-const PERMISSIONS: [&str; 7] = ["r", "w", "m", "rw", "rm", "rwm", "wm"];
 
 /// The discovery properties that this handler reads, as Akri's does.
 pub(super) const RESOURCE_PROPERTY: &str = "devicePluginResourceName";
@@ -39,7 +37,7 @@ pub(super) struct Details {
     /// The most steps that the rules take on a device.
     steps: usize,
     pub(super) group_recursive: bool,
-    pub(super) permissions: String,
+    pub(super) permissions: &'static str,
     pub(super) identity: Identity,
     /// The last part of the names of KubeVirt's variables, such as `AKRI_SH_GPU`.
     pub(super) resource: Option<String>,
@@ -57,24 +55,13 @@ pub(super) enum Identity {
 }
 
 impl Details {
-    pub(super) fn parse(
-        yaml: &str,
-        properties: &BTreeMap<String, String>,
-    ) -> Result<Self, DetailsError> {
-        Self::read(yaml, properties).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str, properties: &BTreeMap<String, String>) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str, properties: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?
             .of("udevRules, groupRecursive, permissions, identity", &[])?;
         let mut budget = Budget::default();
         let rules = rules(strings("udevRules", fields.take("udevRules"))?, &mut budget)?;
         let group_recursive = switch("groupRecursive", fields.take("groupRecursive"))?;
-        let permissions = match fields.take("permissions") {
-            None => "rwm".to_owned(),
-            Some(Value::String(text)) if PERMISSIONS.contains(&text.as_str()) => text,
-            Some(other) => return Err(unfit("permissions", &other, &PERMISSIONS.join(", "))),
-        };
+        let permissions = permissions(fields.take("permissions"))?;
         let identities = [("path", Identity::Path), ("serial", Identity::Serial)];
         let identity = word("identity", fields.take("identity"), &identities)?;
         Ok(Self {
@@ -137,11 +124,6 @@ fn rules(texts: Vec<String>, budget: &mut Budget) -> Result<Vec<Rule>, String> {
     texts.iter().enumerate().map(rule).collect()
 }
 
-fn unfit(key: &str, value: &Value, right: &str) -> String {
-    let shown = limits::cut(value.to_string(), 100);
-    format!("`{key}: {shown}`: it must be {right}")
-}
-
 /// Converts a resource's name to a part of a variable's name, as KubeVirt does it.
 fn variable_part(resource: &str) -> String {
     resource.to_ascii_uppercase().replace(['.', '/'], "_")
@@ -166,7 +148,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(yaml: &str) -> Result<Details, DetailsError> {
+    fn parse(yaml: &str) -> Result<Details, String> {
         Details::parse(yaml, &BTreeMap::new())
     }
 
@@ -174,10 +156,7 @@ mod tests {
     fn akris_details_are_read_with_akris_defaults() {
         let plain = parse("udevRules:\n- 'KERNEL==\"video[0-9]*\"'\n").unwrap();
         assert!(!plain.group_recursive && !plain.has_vfio);
-        assert_eq!(
-            (plain.permissions.as_str(), plain.identity),
-            ("rwm", Identity::Path)
-        );
+        assert_eq!((plain.permissions, plain.identity), ("rwm", Identity::Path));
         let whole = parse(
             r#"{"groupRecursive": true, "permissions": "rw", "udevRules": ["TAG==\"a\"", "ATTRS{idVendor}==\"1\", ATTR{x}!=\"2\""]}"#,
         );
@@ -202,7 +181,7 @@ mod tests {
         assert_eq!(many.steps, 64 * (255 * 11 + 1));
         assert_eq!(many.candidates_max(), 5568);
         let refused = of(&format!(r#"TAG=="*{}""#, "a".repeat(12)), RULES_MAX);
-        let refused = refused.unwrap_err().to_string();
+        let refused = refused.unwrap_err();
         assert!(
             refused.contains("`udevRules[60]: TAG==\"*aaa") && refused.contains("200000 steps"),
             "{refused}"
@@ -217,7 +196,7 @@ mod tests {
         assert_eq!(named.resource.unwrap(), "AKRI_SH_UDEV-GPU");
         assert!(read(of(VFIO_PROPERTY, " True ")).unwrap().has_vfio);
         assert!(!read(of(VFIO_PROPERTY, "false")).unwrap().has_vfio);
-        let refused = read(of(VFIO_PROPERTY, "yes")).unwrap_err().to_string();
+        let refused = read(of(VFIO_PROPERTY, "yes")).unwrap_err();
         assert!(
             refused.contains("`vfioPassthrough` must be true or false"),
             "{refused}"
@@ -242,7 +221,7 @@ mod tests {
             ),
             (
                 "{udevRules: ['TAG==\"a\"'], permissions: rx}",
-                "`permissions: \"rx\"`: it must be r, w, m",
+                "`permissions: \"rx\"` must be one of rwm, r, w, m",
             ),
             (
                 "{udevRules: ['TAG==\"a\"'], identity: port}",
@@ -253,7 +232,7 @@ mod tests {
                 "`group` is no key of udev; known here: udevRules",
             ),
         ] {
-            let message = parse(yaml).unwrap_err().to_string();
+            let message = parse(yaml).unwrap_err();
             assert!(message.contains(place), "{yaml}\n said {message}");
         }
         let many = vec!["'TAG==\"a\"'"; 65].join(",");

@@ -14,6 +14,7 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
 };
+use tokio::time::Instant;
 
 /// The most devices of a Configuration of `udev`. An agent takes 1,000 Instances by default. Beyond it: devices are
 /// left out (`DiscoveryIncomplete`).
@@ -40,8 +41,9 @@ const DATABASE_PROPERTIES: [(&str, &str); 5] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) taken: BTreeMap<String, Chain>,
-    /// The devices that udev has not processed yet. Rules are not applied to them.
-    pub(super) waiting: BTreeSet<String>,
+    /// The devices that udev has not processed, and until when it has the time for it: so long rules are not applied to them.
+    /// A device whose time is over is read without udev's entry, and does not wait again while it is there.
+    pub(super) unprocessed: BTreeMap<String, Option<Instant>>,
     /// The errors of devices that could not be read.
     pub(super) problems: Vec<String>,
 }
@@ -50,12 +52,27 @@ impl Tree {
     /// Removes a device and all devices below it.
     pub(super) fn forget(&mut self, top: &str) {
         self.taken.retain(|path, _| !is_at_or_below(path, top));
-        self.waiting.retain(|path| !is_at_or_below(path, top));
+        self.unprocessed
+            .retain(|path, _| !is_at_or_below(path, top));
     }
 
     pub(super) fn has_at_or_below(&self, top: &str) -> bool {
-        let mut all = self.taken.keys().chain(&self.waiting);
+        let mut all = self.taken.keys().chain(self.unprocessed.keys());
         all.any(|path| is_at_or_below(path, top))
+    }
+
+    /// Returns when the time of the next device is over.
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        self.unprocessed.values().flatten().min().copied()
+    }
+
+    /// Returns the devices whose time is over now.
+    pub(super) fn end_waits(&mut self, now: Instant) -> BTreeSet<String> {
+        let due = self.unprocessed.iter_mut().filter_map(|(path, until)| {
+            let due = until.take_if(|until| *until <= now);
+            due.map(|_| path.clone())
+        });
+        due.collect()
     }
 }
 
@@ -202,7 +219,7 @@ fn device(id: String, group: &[&Chain], nodes: &[Node<'_>], details: &Details) -
         let links = links.filter(|link| is_below_dev(link) && *link != node.path);
         device.device_nodes.push(DeviceNode {
             links: links.take(limits::NODE_LINKS_MAX).collect(),
-            ..node_of(&node.path, &details.permissions)
+            ..node_of(&node.path, details.permissions)
         });
     }
     let pci = pci_address(top);

@@ -10,15 +10,12 @@ use super::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
+use tokio::time::Instant;
 
-/// The outcome of reading a device.
-enum Found {
-    Taken(Chain),
-    /// udev has not processed it yet.
-    Waiting,
-    Other,
-}
+/// The time that udev gets to process a new device. Its rules query slow devices.
+pub(super) const UDEV_PATIENCE: Duration = Duration::from_secs(3);
 
 /// One look at devices. An ancestor of several devices is read once.
 struct Scan<'a> {
@@ -26,31 +23,26 @@ struct Scan<'a> {
     details: &'a Details,
     attributes: BTreeSet<String>,
     ancestors: BTreeMap<String, Option<Arc<Record>>>,
-    /// True if a device is complete only with udev's entry of it.
-    waits_for_udev: bool,
+    /// Until when udev has the time for a device that is new to us: no time, if udev does not run.
+    until: Option<Instant>,
+    /// The devices that were known without udev's entry before this look.
+    unprocessed: BTreeMap<String, Option<Instant>>,
+    tree: Tree,
 }
 
-/// Reads all devices.
-pub(super) fn all(sysfs: &Sysfs, details: &Details) -> Tree {
-    let is_wanted = |subsystem: &str| details.may_take_subsystem(subsystem);
-    let look = sysfs.all(is_wanted, details.candidates_max());
-    let mut tree = Tree::default();
-    if look.is_cut {
-        tree.problems.push(format!(
-            "the node has more than {} devices of the subsystems that the rules may take, and the others are left out: name a SUBSYSTEM in each rule, and use fewer rules and patterns",
-            look.candidates.len()
-        ));
-    }
-    Scan::new(sysfs, details).add(look, &mut tree);
-    tree
-}
-
-/// Reads the devices again that events name.
-pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[Event]) -> Tree {
-    let mut paths = BTreeSet::new();
+/// Reads the devices again that events name, and those that udev has not processed in time.
+pub(super) fn again(
+    sysfs: &Sysfs,
+    details: &Details,
+    mut tree: Tree,
+    events: &[Event],
+    now: Instant,
+) -> Tree {
+    let mut paths = tree.end_waits(now);
+    let until = sysfs.has_udev().then(|| now + UDEV_PATIENCE);
     for event in events {
         match event {
-            Event::Anything => return all(sysfs, details),
+            Event::Anything => return Scan::new(sysfs, details, tree, until).all(),
             Event::Device {
                 devpath,
                 subsystem,
@@ -63,96 +55,90 @@ pub(super) fn again(sysfs: &Sysfs, details: &Details, mut tree: Tree, events: &[
                     subsystem,
                 };
                 if !is_alone || details.may_take(place) || tree.has_at_or_below(devpath) {
-                    paths.insert(devpath.as_str());
+                    paths.insert(devpath.clone());
                 }
             }
         }
     }
-    at(sysfs, details, tree_without(&mut tree, &paths), &paths)
-}
-
-/// Reads the devices that udev has not processed in time, without its entry.
-pub(super) fn without_udev(sysfs: &Sysfs, details: &Details, mut tree: Tree) -> Tree {
-    let waiting = std::mem::take(&mut tree.waiting);
-    let mut scan = Scan::without_udev(sysfs, details);
-    for devpath in waiting {
-        scan.add(sysfs.at_and_below(&devpath), &mut tree);
-    }
-    tree
-}
-
-fn tree_without(tree: &mut Tree, paths: &BTreeSet<&str>) -> Tree {
-    for path in paths {
-        tree.forget(path);
-    }
-    std::mem::take(tree)
-}
-
-fn at(sysfs: &Sysfs, details: &Details, mut tree: Tree, paths: &BTreeSet<&str>) -> Tree {
-    let mut scan = Scan::new(sysfs, details);
-    for path in paths {
-        let look = sysfs.at_and_below(path);
-        if look.is_cut {
-            return all(sysfs, details);
-        }
-        scan.add(look, &mut tree);
-    }
-    tree
+    Scan::new(sysfs, details, tree, until).at(&paths)
 }
 
 impl<'a> Scan<'a> {
-    fn new(sysfs: &'a Sysfs, details: &'a Details) -> Self {
-        Self {
-            waits_for_udev: sysfs.has_udev(),
-            ..Self::without_udev(sysfs, details)
-        }
-    }
-
-    fn without_udev(sysfs: &'a Sysfs, details: &'a Details) -> Self {
+    fn new(sysfs: &'a Sysfs, details: &'a Details, tree: Tree, until: Option<Instant>) -> Self {
         Self {
             sysfs,
             details,
             attributes: details.attributes(),
             ancestors: BTreeMap::new(),
-            waits_for_udev: false,
+            until,
+            unprocessed: tree.unprocessed.clone(),
+            tree,
         }
     }
 
-    fn add(&mut self, look: SysfsLook, tree: &mut Tree) {
+    /// Reads all devices.
+    fn all(mut self) -> Tree {
+        let is_wanted = |subsystem: &str| self.details.may_take_subsystem(subsystem);
+        let look = self.sysfs.all(is_wanted, self.details.candidates_max());
+        self.tree = Tree::default();
+        if look.is_cut {
+            self.tree.problems.push(format!(
+                "the node has more than {} devices of the subsystems that the rules may take, and the others are left out: name a SUBSYSTEM in each rule, and use fewer rules and patterns",
+                look.candidates.len()
+            ));
+        }
+        self.add(look);
+        self.tree
+    }
+
+    /// Reads the devices at these paths, and those below them.
+    fn at(mut self, paths: &BTreeSet<String>) -> Tree {
+        for path in paths {
+            self.tree.forget(path);
+        }
+        for path in paths {
+            let look = self.sysfs.at_and_below(path);
+            if look.is_cut {
+                return self.all();
+            }
+            self.add(look);
+        }
+        self.tree
+    }
+
+    fn add(&mut self, look: SysfsLook) {
         for candidate in look.candidates {
-            match self.find(&candidate) {
-                Found::Taken(chain) => drop(tree.taken.insert(candidate.devpath, chain)),
-                Found::Waiting => drop(tree.waiting.insert(candidate.devpath)),
-                Found::Other => {}
+            if let Some(chain) = self.find(&candidate) {
+                self.tree.taken.insert(candidate.devpath, chain);
             }
         }
     }
 
-    fn find(&mut self, candidate: &Candidate) -> Found {
+    /// Reads a device. Returns it if the rules take it now.
+    fn find(&mut self, candidate: &Candidate) -> Option<Chain> {
+        let devpath = &candidate.devpath;
         let kernel = candidate.kernel();
         let place = DeviceHead {
-            devpath: &candidate.devpath,
+            devpath,
             kernel: &kernel,
             subsystem: &candidate.subsystem,
         };
         if !self.details.may_take(place) {
-            return Found::Other;
+            return None;
         }
-        let Some(own) = self.read(&candidate.devpath) else {
-            return Found::Other;
-        };
-        if self.waits_for_udev && own.is_always_in_database() && !own.is_in_database {
-            return Found::Waiting;
+        let own = self.read(devpath)?;
+        if own.is_always_in_database() && !own.is_in_database {
+            let until = *self.unprocessed.get(devpath).unwrap_or(&self.until);
+            self.tree.unprocessed.insert(devpath.clone(), until);
+            if until.is_some() {
+                return None;
+            }
         }
-        let ancestors = parents(&candidate.devpath)
+        let ancestors = parents(devpath)
             .filter_map(|path| Some((path.to_owned(), self.ancestor(path)?)))
             .collect();
-        let chain = Chain::new(candidate.devpath.clone(), own, ancestors);
-        if self.details.take(&chain) {
-            Found::Taken(chain)
-        } else {
-            Found::Other
-        }
+        let chain = Chain::new(devpath.clone(), own, ancestors);
+        self.details.take(&chain).then_some(chain)
     }
 
     fn ancestor(&mut self, path: &str) -> Option<Arc<Record>> {

@@ -100,7 +100,13 @@ impl Machine {
 }
 
 fn set_of(parameters: &Parameters) -> DeviceSet {
-    let tree = scan::all(&parameters.sysfs, &parameters.details);
+    let tree = scan::again(
+        &parameters.sysfs,
+        &parameters.details,
+        Tree::default(),
+        &[Event::Anything],
+        Instant::now(),
+    );
     plan::devices(&tree, &parameters.details, &parameters.allowed)
 }
 

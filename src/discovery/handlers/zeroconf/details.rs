@@ -1,17 +1,14 @@
 //! Parses `discoveryDetails` of the zeroconf handler: from YAML to checked [`Details`]. Pure.
 //!
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
-use super::{
-    super::{
-        fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
-        matcher::{Budget, Matcher},
-        only::Only,
-    },
-    address::Address,
+use super::super::{
+    fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
+    matcher::{Budget, Matcher},
+    only::Only,
 };
-use crate::{discovery::interface::DetailsError, model::device::Scope};
+use crate::model::device::Scope;
 use ipnet::IpNet;
-use petiole_mdns::{Interfaces, Name, Wanted};
+use petiole_mdns::{Address, Interfaces, Name, Wanted};
 use serde_json::Value;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -71,9 +68,9 @@ pub(super) enum Addresses {
 impl Addresses {
     pub(super) fn take(&self, address: &Address) -> bool {
         match self {
-            Self::OnLink => address.is_on_link(),
+            Self::OnLink => address.is_on_link,
             Self::Any => true,
-            Self::Within(networks) => networks.iter().any(|net| net.contains(&address.ip())),
+            Self::Within(networks) => networks.iter().any(|net| net.contains(&address.ip)),
         }
     }
 }
@@ -87,11 +84,6 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// Returns the name to browse for, with its domain: `_printer._sub._http._tcp.local.`
-    pub(super) fn browse_name(&self) -> String {
-        self.browsed.text().unwrap_or_default()
-    }
-
     /// Returns the type without a subtype and a domain: `_http._tcp`. Every full name of a service ends with it and the
     /// domain.
     pub(super) fn service_type(&self) -> &str {
@@ -115,11 +107,7 @@ impl Details {
         }
     }
 
-    pub(super) fn parse(yaml: &str) -> Result<Self, DetailsError> {
-        Self::read(yaml).map_err(DetailsError)
-    }
-
-    fn read(yaml: &str) -> Result<Self, String> {
+    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &["txtRecords"])?;
         let kind = match fields.take("kind") {
             Some(value) => kind(&value)?,

@@ -1,6 +1,7 @@
 //! Converts the services of the querier, which come as whole maps, into single events for the tracker. Pure.
-use super::{address::Address, environment::Txt, plan::Event, service::Service};
-use petiole_mdns::{Found, LeftOut, Name};
+use super::{address::is_same, environment::Txt, plan::Event, service::Service};
+use crate::model::networks::is_of_cloud;
+use petiole_mdns::{Address, Found, LeftOut, Name};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -116,17 +117,12 @@ fn hold(
 
 fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Service> {
     let mut addresses: Vec<Address> = vec![];
-    for found in &service.addresses {
-        let address = Address::new(found.ip, &found.interface);
-        let place = (found.is_on_link, found.network);
-        let address = address.map(|address| address.on_link(place.0).in_network(place.1));
+    // Anyone on the LAN can announce an address, and a broker would send to a cloud's service what is for the device.
+    for found in service.addresses.iter().filter(|a| !is_of_cloud(a.ip)) {
         // An address on several interfaces counts once. It is on the link if it is on the link of any of them.
-        match address {
-            Some(address) => match addresses.iter_mut().find(|a| a.is_same(&address)) {
-                Some(same) => same.join(&address),
-                None => addresses.push(address),
-            },
-            None => continue,
+        match addresses.iter_mut().find(|known| is_same(known, found)) {
+            Some(same) => same.is_on_link |= found.is_on_link,
+            None => addresses.push(found.clone()),
         }
     }
     let txt = service.txt_entries().into_iter().map(|(key, value)| Txt {
@@ -146,7 +142,7 @@ fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Servi
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::address::text, *};
 
     fn named(text: &str) -> Name {
         Name::from_dotted(text).unwrap()
@@ -258,6 +254,39 @@ mod tests {
         );
         assert_eq!(told(&[camera, forged]), [""; 0]);
         assert_eq!(told(&[]), [format!("{text} gone")]);
+    }
+
+    #[test]
+    fn no_address_of_a_cloud_is_ever_used() {
+        for (ips, expected) in [
+            (
+                &["169.254.169.254", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe"][..],
+                &[][..],
+            ),
+            (
+                &["::ffff:169.254.169.254", "169.254.20.10", "192.0.0.192"],
+                &[],
+            ),
+            (
+                &["169.254.170.2", "10.0.0.7", "168.63.129.16"],
+                &["10.0.0.7"],
+            ),
+        ] {
+            let (name, mut service) = service("cam", 80);
+            let address = |ip: &&str| Address {
+                ip: ip.parse().unwrap(),
+                interface: "eth0".into(),
+                network: None,
+                is_on_link: true,
+            };
+            Arc::make_mut(&mut service).addresses = ips.iter().map(address).collect();
+            let events = KnownServices::new(usize::MAX).events(&found(&[(name, service)]));
+            let [Event::Resolved(service)] = &events[..] else {
+                panic!("{events:?}");
+            };
+            let used = service.addresses.iter().map(text);
+            assert_eq!(used.collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]

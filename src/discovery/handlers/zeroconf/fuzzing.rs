@@ -1,6 +1,5 @@
 //! Gives `fuzz/` access to the private parts of this handler. Nothing else uses this file.
 use super::{
-    address::Address,
     budget::{self, ServiceBudget},
     details::Details,
     environment::Txt,
@@ -9,7 +8,7 @@ use super::{
     service::{self, device_from_service},
 };
 use crate::model::{device::DeviceSet, typed_names::ConfigurationKey};
-use petiole_mdns::{Change, Family, Found, Link, Packet, Querier};
+use petiole_mdns::{Address, Change, Family, Found, Link, Packet, Querier};
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -42,11 +41,20 @@ impl From<&Service> for service::Service {
             fullname: found.fullname.clone(),
             host: found.host.clone(),
             port: found.port,
-            addresses: Address::new(found.address, "").into_iter().collect(),
+            addresses: vec![address(found.address, true)],
             txt: txt.map(|(key, value)| Txt { key, value }).collect(),
             source: found.address,
             twin: None,
         }
+    }
+}
+
+fn address(ip: IpAddr, is_on_link: bool) -> Address {
+    Address {
+        ip,
+        interface: "eth0".into(),
+        network: None,
+        is_on_link,
     }
 }
 
@@ -71,8 +79,7 @@ impl Filter {
 
     /// Returns whether an address outside the interface's networks may be used.
     pub fn takes_from_afar(&self, ip: IpAddr) -> bool {
-        let address = Address::new(ip, "eth0").map(|address| address.on_link(false));
-        address.is_some_and(|address| self.0.addresses.take(&address))
+        self.0.addresses.take(&address(ip, false))
     }
 
     pub fn discovery(&self) -> Discovery {

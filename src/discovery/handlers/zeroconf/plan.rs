@@ -4,7 +4,7 @@
 //! is complete, and some services change without end. The published set changes rarely, and is correct nevertheless.
 //! The querier decides whether a service is still present.
 use super::{
-    address::{Address, Reach},
+    address::Reach,
     budget::{EarlierStates, SERVICES_MAX, ServiceBudget},
     details::{Addresses, Details},
     notices::Notices,
@@ -164,7 +164,7 @@ impl Tracker {
     /// Returns whether none of the service's addresses may be used because they are not of the link.
     fn is_off_link(&self, service: &Service) -> bool {
         self.details.addresses == Addresses::OnLink
-            && !service.addresses.iter().any(Address::is_on_link)
+            && !service.addresses.iter().any(|address| address.is_on_link)
     }
 
     /// Returns whether the service would be a device if all addresses counted.

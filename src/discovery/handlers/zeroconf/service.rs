@@ -1,10 +1,11 @@
 //! Turns a resolved service into a device: filters it, and chooses its address and its variables. Pure.
 use super::{
-    address::{Address, Reach},
+    address::{Reach, pinned_network, reach, text},
     details::Details,
     environment::{self, PREFIX, RESERVED, Txt},
 };
 use crate::model::{device::Device, pin::Pin};
+use petiole_mdns::Address;
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// The longest full name of a service, in bytes. It becomes an annotation of an Instance. Beyond it: the service is
@@ -30,7 +31,7 @@ pub(super) struct Service {
 impl Service {
     /// Returns the use of its best address; `None` without an address.
     pub(super) fn reach(&self) -> Option<Reach> {
-        self.addresses.iter().map(Address::reach).min()
+        self.addresses.iter().map(reach).min()
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn device_from_service(
     device.pin = details.pin.then(|| {
         let usable = service.addresses.iter();
         let usable = usable.filter(|address| details.addresses.take(address));
-        Pin::new(host, usable.filter_map(Address::pinned_network))
+        Pin::new(host, usable.filter_map(pinned_network))
     });
     Some(device)
 }
@@ -126,11 +127,11 @@ fn preferred(details: &Details, addresses: &[Address], earlier: Option<&str>) ->
         .iter()
         .filter(|address| details.addresses.take(address))
         .collect();
-    let best = usable.iter().map(|a| a.reach()).min()?;
+    let best = usable.iter().map(|a| reach(a)).min()?;
     let texts: Vec<String> = usable
         .iter()
-        .filter(|a| a.reach() == best)
-        .map(|a| a.text())
+        .filter(|a| reach(a) == best)
+        .map(|a| text(a))
         .collect();
     let kept = texts.iter().find(|t| Some(t.as_str()) == earlier);
     kept.or(texts.first()).cloned()
@@ -138,7 +139,7 @@ fn preferred(details: &Details, addresses: &[Address], earlier: Option<&str>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::address::is_same, *};
     use proptest::prelude::*;
 
     const FULLNAME: &str = "Door v1.2 caf\u{e9}._http._tcp.local.";
@@ -149,7 +150,12 @@ mod tests {
 
     fn address(text: &str) -> Address {
         let (ip, interface) = text.split_once('%').unwrap_or((text, "eth0"));
-        Address::new(ip.parse().unwrap(), interface).unwrap()
+        Address {
+            ip: ip.parse().unwrap(),
+            interface: interface.into(),
+            network: None,
+            is_on_link: true,
+        }
     }
 
     fn service(addresses: &[&str]) -> Service {
@@ -244,13 +250,11 @@ mod tests {
 
     #[test]
     fn a_scope_counts_only_where_an_address_needs_it() {
-        assert_eq!(address("10.0.0.1%eth0"), address("10.0.0.1%eth1"));
-        assert_eq!(address("2001:db8::1%eth0"), address("2001:db8::1%eth1"));
-        assert_ne!(address("fe80::1%eth0"), address("fe80::1%eth1"));
-        for unreachable in ["0.0.0.0", "::", "224.0.0.251", "ff02::fb"] {
-            assert_eq!(Address::new(unreachable.parse().unwrap(), "eth0"), None);
-        }
-        assert_eq!(Address::new("fe80::1".parse().unwrap(), ""), None);
+        let is_same = |one, other| is_same(&address(one), &address(other));
+        assert!(is_same("10.0.0.1%eth0", "10.0.0.1%eth1"));
+        assert!(is_same("2001:db8::1%eth0", "2001:db8::1%eth1"));
+        assert!(!is_same("fe80::1%eth0", "fe80::1%eth1"));
+        assert!(!is_same("10.0.0.1", "10.0.0.2"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Tests of machines that change: the devices that are offered after each event.
-use super::*;
+use super::{scan::UDEV_PATIENCE, *};
 use std::io;
 
 struct Reported(mpsc::Receiver<Vec<Event>>);
@@ -157,6 +157,52 @@ async fn a_device_is_offered_when_udev_has_looked_at_it_or_has_had_the_time() {
     running.happens(&[("add", &path, "tty")]).await;
     running.until_there_are(2).await;
     assert!(began.elapsed() < UDEV_PATIENCE, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_device_has_its_own_time_for_udev() {
+    let machine = Machine::with_udev();
+    let mut running = Running::start(&machine, TTYS);
+    running.until_there_are(0).await;
+    let first = tty(&machine, 1);
+    running.happens(&[("add", &first, "tty")]).await;
+    sleep(Duration::from_millis(2_900)).await;
+    let second = tty(&machine, 2);
+    let began = Instant::now();
+    running.happens(&[("add", &second, "tty")]).await;
+    let set = running.until_there_are(1).await;
+    assert_eq!(set.devices.keys().next().unwrap().as_str(), first);
+    running.until_there_are(2).await;
+    assert!(began.elapsed() >= UDEV_PATIENCE, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_offered_without_udevs_entry_stays_at_its_later_events() {
+    let machine = Machine::with_udev();
+    let path = tty(&machine, 1);
+    let mut running = Running::start(&machine, TTYS);
+    running.until_there_are(1).await;
+    running
+        .happens(&[
+            ("change", &path, "tty"),
+            ("bind", "/devices/platform/uart", "platform"),
+        ])
+        .await;
+    running.events.send(vec![Event::Anything]).await.unwrap();
+    // It is published with each change, so that the change of a second device comes after those events.
+    tty(&machine, 2);
+    let wait = running.found.wait_for(|set| set.devices.len() != 1);
+    let set = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    assert_eq!(set.unwrap().unwrap().devices.len(), 2);
+    // Another device of this name has its own time.
+    machine.pull(&path);
+    running.happens(&[("remove", &path, "tty")]).await;
+    running.until_there_are(1).await;
+    tty(&machine, 1);
+    let began = Instant::now();
+    running.happens(&[("add", &path, "tty")]).await;
+    running.until_there_are(2).await;
+    assert!(began.elapsed() >= UDEV_PATIENCE, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -3,12 +3,12 @@ mod moves;
 mod publication;
 
 use super::super::{
-    address::Address,
     budget::{self, SERVICES_MAX, ServiceBudget},
     environment::Txt,
 };
 use super::*;
 use crate::model::{device::Device, typed_names::ConfigurationKey};
+use petiole_mdns::Address;
 use proptest::{collection::vec, prelude::*};
 
 const ADDR: &str = "AKRI_ZEROCONF_DEVICE_ADDR";
@@ -44,13 +44,18 @@ fn at_port(name: &str, port: u16) -> Event {
 fn service(name: &str, addresses: &str) -> Service {
     let address = |text: &str| {
         let (ip, interface) = text.split_once('%').unwrap_or((text, ""));
-        Address::new(ip.parse().unwrap(), interface)
+        Address {
+            ip: ip.parse().unwrap(),
+            interface: interface.into(),
+            network: None,
+            is_on_link: true,
+        }
     };
     Service {
         fullname: fullname(name),
         host: "h.local.".into(),
         port: 80,
-        addresses: addresses.split(' ').filter_map(address).collect(),
+        addresses: addresses.split_whitespace().map(address).collect(),
         txt: vec![Txt {
             key: "k".into(),
             value: None,

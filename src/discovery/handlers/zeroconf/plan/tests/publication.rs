@@ -162,8 +162,7 @@ fn a_service_that_is_elsewhere_is_left_out_and_that_is_said() {
         let Event::Resolved(mut service) = resolved(name, "10.0.0.1") else {
             panic!("it is not resolved");
         };
-        let address = service.addresses.remove(0);
-        service.addresses.push(address.on_link(false));
+        service.addresses[0].is_on_link = false;
         Event::Resolved(service)
     };
     tracker.apply(away("a"), ms(0));
