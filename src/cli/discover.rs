@@ -19,6 +19,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use flags::Output;
 use input::Input;
+use petiole_cli::table::print;
 use report::{Listed, Naming, Report};
 use std::{
     io::{Write as _, stderr},
@@ -226,15 +227,6 @@ async fn over(end: Option<Instant>) {
         Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,
     }
-}
-
-/// Prints the text to stdout. A reader that has closed its end (`| head`) ends the command.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .context("stdout cannot be written")
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub enum Command {
 pub fn exit_code(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<table::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{program}: {error:#}");
             ExitCode::FAILURE

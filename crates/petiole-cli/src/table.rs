@@ -4,7 +4,7 @@ use crate::colors;
 use crate::model::printable::printable;
 #[cfg(feature = "people")]
 use clap::ValueEnum;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _, stdout};
 use tabwriter::TabWriter;
 
 /// The rows of a table. The first one contains the names of the columns.
@@ -51,12 +51,19 @@ pub fn render<T: serde::Serialize>(
     }
 }
 
-/// Writes to stdout. A reader such as `head` may have closed its end.
-#[cfg(feature = "people")]
+/// The error of [`print()`] when the reader of stdout has closed its end, as `head` does. It ends a command that only prints, and
+/// [`exit_code`](crate::exit_code) does not count it as a failure.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads stdout any more")]
+pub struct ReaderGone;
+
+/// Writes to stdout.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        Ok(()) | Err(_) => Ok(()),
+    let mut stdout = stdout().lock();
+    match (stdout.write_all(text.as_bytes())).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        Err(e) => Err(anyhow::Error::new(e).context("stdout cannot be written")),
     }
 }
 
