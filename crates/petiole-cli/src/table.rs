@@ -23,6 +23,26 @@ pub fn table(rows: &Rows) -> anyhow::Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
+/// The rows of a table, of whose columns only the first ones are printed unless the output is wide.
+#[cfg(feature = "people")]
+pub struct Columns {
+    pub narrow: usize,
+    pub rows: Rows,
+}
+
+#[cfg(feature = "people")]
+impl Columns {
+    /// Returns the text of the table, with colours if the standard output shows them.
+    pub fn text(mut self, output: Output) -> anyhow::Result<String> {
+        if output != Output::Wide {
+            self.rows
+                .iter_mut()
+                .for_each(|row| row.truncate(self.narrow));
+        }
+        Ok(colors::for_stdout(table(&self.rows)?))
+    }
+}
+
 #[cfg(feature = "people")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -34,17 +54,17 @@ pub enum Output {
     Name,
 }
 
-/// Returns the text of an object, for the standard output. `rows` and `names` are asked for only if they are printed.
+/// Returns the text of an object, for the standard output. `columns` and `names` are asked for only if they are printed.
 #[cfg(feature = "people")]
 pub fn render<T: serde::Serialize>(
     output: Output,
     object: &T,
-    rows: impl FnOnce() -> Rows,
+    columns: impl FnOnce() -> Columns,
     names: impl FnOnce() -> Vec<String>,
 ) -> anyhow::Result<String> {
     use anyhow::Context as _;
     match output {
-        Output::Table | Output::Wide => Ok(colors::for_stdout(table(&rows())?)),
+        Output::Table | Output::Wide => columns().text(output),
         Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
         Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
         Output::Name => Ok(names().iter().map(|name| printable(name) + "\n").collect()),

@@ -10,10 +10,9 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 use petiole_cli::{
-    colors,
     connection::{ConnectionFlags, NamespaceFlags},
     signals::until_signal,
-    table::{Output, Rows, print, render, table},
+    table::{Columns, Output, Rows, print, render},
 };
 use petiole_model::{api::names, model::printable::printable};
 use serde::Serialize;
@@ -72,9 +71,9 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
             items: &devices,
         };
         let name = |device: &Device| format!("instance.{}/{}", names::GROUP, device.instance);
-        let rows = || [vec![head(&flags)], rows(&flags, &devices)].concat();
+        let columns = || flags.columns([vec![head()], rows(&devices)].concat());
         let names = || devices.iter().map(name).collect();
-        print(&render(flags.output, &list, rows, names)?)?;
+        print(&render(flags.output, &list, columns, names)?)?;
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
         for sentence in node_only::sentences(&snapshot) {
@@ -99,25 +98,30 @@ impl Flags {
             selector: self.selector.clone(),
         }
     }
+
+    /// Returns rows as a table. Their first cell is the namespace, which is left out unless the user asks for all.
+    fn columns(&self, mut rows: Rows) -> Columns {
+        let has_namespace = self.namespace.all_namespaces;
+        if !has_namespace {
+            rows.iter_mut().for_each(|row| drop(row.remove(0)));
+        }
+        let narrow = usize::from(has_namespace) + Device::COLUMNS.len();
+        Columns { narrow, rows }
+    }
 }
 
-fn head(flags: &Flags) -> Vec<String> {
-    let names = Device::COLUMNS.map(str::to_owned);
-    let wide = Device::WIDE_COLUMNS.map(str::to_owned);
-    columns(flags, "NAMESPACE", names, wide)
+fn head() -> Vec<String> {
+    let names = ["NAMESPACE"].into_iter().chain(Device::COLUMNS);
+    let names = names.chain(Device::WIDE_COLUMNS);
+    names.map(str::to_owned).collect()
 }
 
-fn rows(flags: &Flags, devices: &[Device]) -> Rows {
-    let row = |d: &Device| columns(flags, &d.namespace, d.cells(), d.wide_cells());
+fn rows(devices: &[Device]) -> Rows {
+    let row = |device: &Device| {
+        let cells = [device.namespace.clone()].into_iter().chain(device.cells());
+        cells.chain(device.wide_cells()).collect()
+    };
     devices.iter().map(row).collect()
-}
-
-/// Returns the columns that the user asks for.
-fn columns(flags: &Flags, namespace: &str, cells: [String; 6], wide: [String; 5]) -> Vec<String> {
-    let is_wide = flags.output == Output::Wide;
-    let namespace = (flags.namespace.all_namespaces).then(|| namespace.to_owned());
-    let wide = wide.into_iter().filter(|_| is_wide);
-    namespace.into_iter().chain(cells).chain(wide).collect()
 }
 
 /// Prints all devices, and then each row that changes, as `kubectl get -w` does.
@@ -127,7 +131,7 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     let looking = follow::run(client, scope, sender, stop.clone());
     let printing = async {
         let mut shown: Shown = BTreeMap::new();
-        let mut head = Some(head(&flags));
+        let mut head = Some(head());
         // The error of the last look, which the next one may repeat.
         let mut failed: Option<String> = None;
         while looks.changed().await.is_ok() {
@@ -154,8 +158,8 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             if head.is_some() {
                 incomplete(snapshot)?;
             }
-            let table = table(&head.into_iter().chain(rows(&flags, &changed)).collect())?;
-            print(&colors::for_stdout(table))?;
+            let rows = head.into_iter().chain(rows(&changed)).collect();
+            print(&flags.columns(rows).text(flags.output)?)?;
         }
         Ok(())
     };
