@@ -153,7 +153,7 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             };
             failed = None;
             let devices = devices(snapshot, Timestamp::now());
-            let changed = changes(&mut shown, &devices);
+            let changed = changes(&mut shown, &devices, flags.output);
             let head = std::mem::take(&mut head);
             if head.is_some() {
                 incomplete(snapshot)?;
@@ -169,16 +169,22 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     }
 }
 
-/// The cells of each device that were printed last, by namespace and name of its Instance.
-type Shown = BTreeMap<(String, String), [String; 6]>;
+/// The cells of each device that were printed last, without its age, by namespace and name of its Instance.
+type Shown = BTreeMap<(String, String), Vec<String>>;
 
 /// Returns the devices whose cells are not those that were printed last, and the ones that are gone.
-fn changes(shown: &mut Shown, devices: &[Device]) -> Vec<Device> {
+fn changes(shown: &mut Shown, devices: &[Device], output: Output) -> Vec<Device> {
     let key = |device: &Device| (device.namespace.clone(), device.instance.clone());
-    let is_new = |device: &&Device| shown.get(&key(device)) != Some(&device.cells());
+    let cells = |device: &Device| {
+        let [slots, address, path, resource, _age] = device.wide_cells();
+        let wide = [slots, address, path, resource].into_iter();
+        let wide = wide.filter(|_| output == Output::Wide);
+        device.cells().into_iter().chain(wide).collect::<Vec<_>>()
+    };
+    let is_new = |device: &&Device| shown.get(&key(device)) != Some(&cells(device));
     let mut changed: Vec<Device> = devices.iter().filter(is_new).cloned().collect();
     let now: Shown = (devices.iter())
-        .map(|device| (key(device), device.cells()))
+        .map(|device| (key(device), cells(device)))
         .collect();
     let gone = shown.iter().filter(|(key, _)| !now.contains_key(*key));
     changed.extend(
@@ -186,4 +192,28 @@ fn changes(shown: &mut Shown, devices: &[Device]) -> Vec<Device> {
     );
     *shown = now;
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_device_is_printed_again_when_a_printed_cell_changes_and_not_with_its_age() {
+        let cells = Device::COLUMNS.map(str::to_owned);
+        let mut device = Device::deleted("default", "cam-0a1b2c", &cells);
+        for (output, moved) in [(Output::Table, 0), (Output::Wide, 1)] {
+            let mut shown = Shown::new();
+            let mut printed =
+                |device: &Device| changes(&mut shown, std::slice::from_ref(device), output).len();
+            assert_eq!(printed(&device), 1);
+            device.age = Some(Duration::from_secs(5));
+            assert_eq!(printed(&device), 0);
+            device.address = Some(format!("192.0.2.{moved}"));
+            assert_eq!(printed(&device), moved, "{output:?}");
+            device.health = format!("Unhealthy {moved}");
+            assert_eq!(printed(&device), 1);
+        }
+    }
 }

@@ -211,7 +211,7 @@ impl Device {
     pub const WIDE_COLUMNS: [&str; 5] = ["SLOTS", "ADDRESS", "PATH", "RESOURCE", "AGE"];
 
     /// Returns what is shown of a device whose Instance was deleted since `cells` were shown.
-    pub fn deleted(namespace: &str, instance: &str, cells: &[String; 6]) -> Self {
+    pub fn deleted(namespace: &str, instance: &str, cells: &[String]) -> Self {
         Self {
             namespace: namespace.to_owned(),
             instance: instance.to_owned(),
