@@ -69,9 +69,6 @@ pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snaps
     let list = format!("list events {}", place(Some(namespace)));
     let what = "so refused brokers and Services may not be known";
     snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
-    snapshot
-        .events
-        .sort_by_key(|event| event.metadata.creation_timestamp.clone());
 }
 
 /// An eviction is no warning.
