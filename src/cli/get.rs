@@ -138,14 +138,14 @@ fn configuration_columns(configurations: &[Configuration]) -> Columns {
     ]);
     let mut rows = vec![head];
     rows.extend(configurations.iter().map(|configuration| {
-        let status = configuration.status.clone().unwrap_or_default();
-        let ready = Condition::of_type(&status.conditions, ConditionType::Ready);
+        let instances = configuration.status.as_ref().map(|its| its.instances);
+        let ready = configuration.condition(ConditionType::Ready);
         let of_ready = |field: fn(&Condition) -> &String| ready.map(field).cloned();
         vec![
             configuration.metadata.name.clone().unwrap_or_default(),
             configuration.spec.discovery_handler.name.clone(),
             configuration.spec.capacity.to_string(),
-            status.instances.to_string(),
+            instances.unwrap_or_default().to_string(),
             of_ready(|ready| &ready.status).unwrap_or_default(),
             of_ready(|ready| &ready.reason).unwrap_or_default(),
             of_ready(|ready| &ready.message).unwrap_or_default(),
@@ -173,8 +173,6 @@ fn instance_columns(instances: &[Instance], now: Timestamp) -> Columns {
 fn instance_row(instance: &Instance, now: Timestamp) -> Vec<String> {
     let (metadata, spec) = (&instance.metadata, &instance.spec);
     let created = metadata.creation_timestamp.as_ref();
-    let annotations = metadata.annotations.as_ref();
-    let device = annotations.and_then(|all| all.get(names::DEVICE_ID));
     vec![
         metadata.name.clone().unwrap_or_default(),
         spec.configuration_name.to_string(),
@@ -182,7 +180,7 @@ fn instance_row(instance: &Instance, now: Timestamp) -> Vec<String> {
         format!("[{}]", spec.nodes.join(",")),
         created.map_or_else(String::new, |Time(at)| age(now.duration_since(*at))),
         instance.unavailable().is_none().to_string(),
-        device.cloned().unwrap_or_default(),
+        instance.device_id().cloned().unwrap_or_default(),
     ]
 }
 

@@ -11,7 +11,7 @@ use petiole_model::{
     api::{
         condition::ConditionType,
         instance::{Instance, InstanceStatus, is_seen},
-        names::{self, INSTANCE_LABEL},
+        names::INSTANCE_LABEL,
     },
     model::{address::address, instance_name::InstanceKey, limits::cut},
 };
@@ -160,10 +160,12 @@ fn device(
 pub fn device_name(instance: &Instance) -> String {
     let properties = &instance.spec.broker_properties;
     let mut named = NAMES.iter().filter_map(|name| properties.get(*name));
-    let annotations = instance.metadata.annotations.as_ref();
-    let id = || annotations.and_then(|annotations| annotations.get(names::DEVICE_ID));
     let own = || instance.metadata.name.clone().unwrap_or_default();
-    named.next().or_else(id).cloned().unwrap_or_else(own)
+    named
+        .next()
+        .or_else(|| instance.device_id())
+        .cloned()
+        .unwrap_or_else(own)
 }
 
 pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {

@@ -6,12 +6,8 @@ use super::{
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use petiole_model::{
     api::{
-        condition::{Condition, ConditionType},
-        configuration::Configuration,
-        instance::Instance,
-        names,
-        node_devices::NodeDevicesSpec,
-        reason::Reason,
+        condition::ConditionType, configuration::Configuration, instance::Instance, names,
+        node_devices::NodeDevicesSpec, reason::Reason,
     },
     model::{
         instance_name::InstanceKey,
@@ -164,9 +160,7 @@ impl Snapshot {
     /// name, the resource is that of the one that works. Instances whose slots the scheduler gives out have none of their own.
     pub fn resources(&self) -> BTreeMap<ResourceName, Owner> {
         let has_its_name = |configuration: &&Configuration| {
-            let status = configuration.status.as_ref();
-            let ready =
-                status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Ready));
+            let ready = configuration.condition(ConditionType::Ready);
             ready.is_none_or(|ready| ready.reason != Reason::ConfigurationNameTaken)
         };
         let has_own = |(key, instance): &(&InstanceKey, &Instance)| {

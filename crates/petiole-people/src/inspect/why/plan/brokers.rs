@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use petiole_model::{
     api::{
-        condition::{Condition, ConditionStatus, ConditionType},
+        condition::{Condition, ConditionStatus},
         reason::Reason,
     },
     model::{names::ObjectKey, typed_names::ConfigurationKey},
@@ -116,15 +116,14 @@ pub(super) fn of_pods(
     findings
 }
 
-/// Returns what is said of brokers that are not ready: by a condition, or else by the controller's warnings about objects of
+/// Returns what is said of brokers that are not ready: by the condition `ready`, or else by the controller's warnings about objects of
 /// these names. A warning is older than a condition that says that all brokers run.
 pub(super) fn said<'a>(
     snapshot: &Snapshot,
     of: &ConfigurationKey,
-    conditions: Option<&[Condition]>,
+    ready: Option<&Condition>,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<Finding> {
-    let ready = conditions.and_then(|all| Condition::of_type(all, ConditionType::BrokersReady));
     if let Some(condition) = ready.filter(|c| c.has_status(ConditionStatus::False)) {
         let text = format!(
             "Its brokers are not ready ({}): {}",

@@ -15,7 +15,7 @@ use crate::inspect::{
 };
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
-    api::{configuration::Configuration, instance::Instance, names},
+    api::{configuration::Configuration, instance::Instance},
     model::{dra, instance_name::InstanceKey, resource_name::ResourceName},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -284,22 +284,14 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Insta
         return finding;
     }
     let ids: Vec<&String> = (devices.iter())
-        .filter_map(|(_, instance)| {
-            instance
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(names::DEVICE_ID)
-        })
+        .filter_map(|(_, instance)| instance.device_id())
         .collect();
-    let views = snapshot.node_devices.get(node).into_iter();
-    let mut views = views.flat_map(|devices| &devices.configurations);
-    let sees = views.any(|view| {
-        let its = configuration
-            .as_ref()
-            .is_some_and(|(key, _)| view.namespace == key.namespace && view.name == key.name);
+    let of = configuration.as_ref().map(|(key, _)| key);
+    let views = snapshot.node_devices.get(node);
+    let view = views.zip(of).and_then(|(views, of)| views.view_of(of));
+    let sees = view.is_some_and(|view| {
         let mut seen = view.devices.iter().filter(|seen| seen.is_healthy());
-        its && seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
+        seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
     });
     let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
     let seen = listed(&Vec::from_iter(seen));
