@@ -2,7 +2,7 @@
 use super::{
     claims::gives_out,
     pods::{is_ready, label, phase},
-    slots::{self, UsedSlot},
+    slots::{Holders, UsedSlot},
     snapshot::Snapshot,
     words::listed,
 };
@@ -85,10 +85,11 @@ pub struct Brokers {
 /// Returns all devices of the snapshot by namespace and name.
 pub fn devices(snapshot: &Snapshot, now: Timestamp) -> Vec<Device> {
     let mut brokers = brokers(snapshot);
+    let holders = Holders::new(snapshot);
     let instances = snapshot.instances.iter();
     let devices = instances.map(|(key, instance)| {
         let counted = brokers.remove(&(key.namespace.as_str(), key.name.as_str()));
-        device(snapshot, key, instance, counted, now)
+        device(&holders, key, instance, counted, now)
     });
     devices.collect()
 }
@@ -108,12 +109,13 @@ fn brokers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Brokers> {
 }
 
 fn device(
-    snapshot: &Snapshot,
+    holders: &Holders<'_>,
     key: &InstanceKey,
     instance: &Instance,
     brokers: Option<Brokers>,
     now: Timestamp,
 ) -> Device {
+    let snapshot = holders.snapshot;
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
     let health = health(instance);
@@ -147,7 +149,7 @@ fn device(
         nodes: nodes(instance),
         health,
         capacity: instance.spec.capacity,
-        used: slots::used(snapshot, key, instance),
+        used: holders.used(key, instance),
         brokers,
         problem,
         message: message.filter(|message| !message.is_empty()),

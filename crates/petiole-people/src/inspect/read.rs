@@ -150,6 +150,7 @@ async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot:
     let pods = noted(pods, &list, unknown, &mut snapshot.unread);
     let pods = pods.into_iter().flatten().filter(is_of_interest);
     snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+    snapshot.note_prefixes();
     if snapshot.has_assumed_prefixes() {
         let prefix = snapshot.prefixes().first().to_string();
         let unread = format!(

@@ -40,6 +40,8 @@ pub struct Snapshot {
     pub claims: Vec<ResourceClaim>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
+    /// The prefixes of our resources, as the agents have them, if an agent says them.
+    pub prefixes: Option<ResourcePrefixes>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.
     pub unread: Vec<String>,
     /// The lists that are incomplete.
@@ -109,14 +111,18 @@ impl Snapshot {
         here.max_by_key(|(_, pod)| is_ready(pod))
     }
 
-    /// Returns the prefixes of our resources, as the agents have them. Resources without a name of their own have the
-    /// first one.
-    pub fn prefixes(&self) -> ResourcePrefixes {
+    /// Notes the prefixes of our resources, once for the many names that are made of them.
+    pub(super) fn note_prefixes(&mut self) {
         let named = (self.own_pods("agent"))
             .find_map(|(_, pod)| environment(pod, "PETIOLE_RESOURCE_PREFIXES"));
         // An agent does not start with a text that is no list of prefixes.
-        let prefixes = named.and_then(|prefixes| prefixes.parse().ok());
-        prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
+        self.prefixes = named.and_then(|prefixes| prefixes.parse().ok());
+    }
+
+    /// Returns the prefixes of our resources. Resources without a name of their own have the first one.
+    pub fn prefixes(&self) -> ResourcePrefixes {
+        let noted = self.prefixes.clone();
+        noted.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
     }
 
     /// Returns whether the agents' prefixes are not known, because none of their Pods can be read.

@@ -4,14 +4,16 @@ use super::{
     agents::agent_trouble,
 };
 use crate::inspect::{
-    nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot, words::listed,
+    nodes::is_node_ready,
+    pods::{extended_requests, is_finished, node_of},
+    snapshot::Snapshot,
+    words::listed,
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use petiole_base::quantity::count;
 use petiole_model::{
     api::names::UNSCHEDULABLE,
     model::{
-        names::ObjectKey,
         resource_name::ResourceName,
         scheduling::{self, has_affinity, is_tolerated, missing_label},
     },
@@ -98,16 +100,17 @@ fn resource_trouble(
         );
         return Some(Finding::new(Cause::CapacityStale, text).then(log));
     }
-    let here: Vec<&ObjectKey> = asking(snapshot, name, resource).collect();
-    let asked = here.iter().filter_map(|key| {
-        let pod = snapshot.pods.get(*key)?;
-        extended_requests(pod).remove(resource)
+    let here = snapshot.pods.iter();
+    let here = here.filter(|(_, pod)| node_of(pod) == Some(name) && !is_finished(pod));
+    let asking = here.filter_map(|(key, pod)| {
+        let amount = extended_requests(pod).remove(resource)?;
+        Some((key.to_string(), amount))
     });
-    let asked: u64 = asked.sum();
+    let (pods, asked): (Vec<String>, Vec<u64>) = asking.unzip();
+    let asked: u64 = asked.iter().sum();
     if asked + amount <= allocatable {
         return None;
     }
-    let pods: Vec<String> = here.iter().map(ToString::to_string).collect();
     let text = format!(
         "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
         listed(&pods)

@@ -8,7 +8,7 @@ use super::{
 use crate::inspect::{
     devices::device_name,
     nodes::{is_lost, is_node_ready, lost, shut_down, since},
-    slots::{UsedSlot, free, used},
+    slots::{Holders, UsedSlot, free},
     snapshot::Snapshot,
     words::{listed, plural},
 };
@@ -34,9 +34,10 @@ pub(super) fn taken<'a>(
     snapshot: &Snapshot,
     instances: impl IntoIterator<Item = (&'a InstanceKey, &'a Instance)>,
 ) -> Vec<Taken<'a>> {
+    let holders = Holders::new(snapshot);
     let instances = instances.into_iter();
     let slots = instances.flat_map(|(key, instance)| {
-        let slots = used(snapshot, key, instance).into_iter();
+        let slots = holders.used(key, instance).into_iter();
         slots.map(move |slot| Taken {
             key,
             instance,
