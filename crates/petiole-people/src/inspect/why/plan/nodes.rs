@@ -24,6 +24,8 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
+    /// Its spec, by [`spec_of`].
+    pub(super) spec: &'a Value,
     pub(super) resource: &'a ResourceName,
     pub(super) amount: u64,
 }
@@ -48,7 +50,7 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
     if is_cordoned {
         taints.insert(0, cordon());
     }
-    if let Some(taint) = untolerated(request.pod, &taints) {
+    if let Some(taint) = untolerated(request.spec, &taints) {
         if is_cordoned && taint.key == UNSCHEDULABLE {
             let text =
                 format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
@@ -127,8 +129,7 @@ fn cordon() -> Taint {
     }
 }
 
-fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
-    let spec = spec_of(pod);
+fn untolerated<'a>(spec: &Value, taints: &'a [Taint]) -> Option<&'a Taint> {
     let keeps_away = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
     let mut taints = taints.iter().filter(keeps_away);
     taints.find(|taint| {
@@ -137,18 +138,18 @@ fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
             value: taint.value.as_deref().unwrap_or_default(),
             effect: &taint.effect,
         };
-        !is_tolerated(&spec, taint)
+        !is_tolerated(spec, taint)
     })
 }
 
-/// Returns whether the node selector and the required affinity of a Pod match a Node.
-pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
-    let spec = spec_of(pod);
+/// Returns whether the node selector and the required affinity of a Pod's spec match a Node.
+pub(super) fn allows(spec: &Value, node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    missing_label(&spec, &labels).is_none() && has_affinity(&spec, name, &labels)
+    missing_label(spec, &labels).is_none() && has_affinity(spec, name, &labels)
 }
 
-fn spec_of(pod: &Pod) -> Value {
+/// Returns the spec of a Pod in the form that the rules of scheduling read. It is made once for all Nodes.
+pub(super) fn spec_of(pod: &Pod) -> Value {
     serde_json::to_value(&pod.spec).unwrap_or_default()
 }

@@ -176,7 +176,7 @@ fn of_devices(
     now: Timestamp,
 ) -> Vec<Finding> {
     if !snapshot.nodes.is_empty()
-        && !(snapshot.nodes.values()).any(|node| allows(request.pod, node))
+        && !(snapshot.nodes.values()).any(|node| allows(request.spec, node))
     {
         let text = "The node selector or the affinity of the Pod matches no Node.";
         let finding = Finding::new(Cause::NoNodeMatches, text);
@@ -212,6 +212,7 @@ fn too_many(
         pod,
         resource,
         amount,
+        ..
     }: Request<'_>,
     there: &Devices<'_>,
 ) -> Option<Finding> {
@@ -236,25 +237,25 @@ fn too_many(
 }
 
 /// Returns the nodes that have devices and that the Pod may run on, as far as that is known.
-fn reachable(snapshot: &Snapshot, pod: &Pod, devices: &Devices<'_>) -> BTreeSet<String> {
+fn reachable(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> BTreeSet<String> {
     let seen = devices.iter().flat_map(|(_, its)| seen_by(its));
     // A node that was deleted has no labels to compare.
     seen.filter(|name| {
         snapshot
             .nodes
             .get(name)
-            .is_none_or(|node| allows(pod, node))
+            .is_none_or(|node| allows(request.spec, node))
     })
     .collect()
 }
 
 /// Returns why the nodes that the Pod may run on have none of the devices; nothing if one of them has.
 fn out_of_reach(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
-    if !reachable(snapshot, request.pod, devices).is_empty() {
+    if !reachable(snapshot, request, devices).is_empty() {
         return vec![];
     }
     let nodes = snapshot.nodes.iter();
-    let allowed = nodes.filter(|(_, node)| allows(request.pod, node));
+    let allowed = nodes.filter(|(_, node)| allows(request.spec, node));
     let excluded = allowed.map(|(node, _)| not_seen_on(snapshot, node, devices));
     first_of(excluded, TROUBLES_MAX, "nodes without the device")
 }
@@ -265,7 +266,7 @@ fn on_nodes(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) ->
         return excluded;
     }
     let mut findings = vec![];
-    for node in reachable(snapshot, request.pod, devices) {
+    for node in reachable(snapshot, request, devices) {
         match blocker(snapshot, &node, request) {
             Some(finding) => findings.push(finding),
             None => return vec![],

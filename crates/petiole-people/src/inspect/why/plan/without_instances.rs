@@ -15,7 +15,7 @@ pub(super) fn explain(
     offering: &[Offer<'_>],
 ) -> Vec<Finding> {
     let names = offering.iter().map(|offer| offer.node);
-    let is_allowed = |name: &&str| allows(request.pod, &snapshot.nodes[*name]);
+    let is_allowed = |name: &&str| allows(request.spec, &snapshot.nodes[*name]);
     let reachable: Vec<&str> = names.clone().filter(is_allowed).collect();
     if reachable.is_empty() {
         let text = format!(
