@@ -16,6 +16,7 @@ use crate::{
     agent,
     discovery::{handlers, session::Handlers},
 };
+use anyhow::Context as _;
 use futures::FutureExt as _;
 use home::Home;
 use publisher::Publisher;
@@ -36,9 +37,10 @@ pub enum Mode {
 
 /// Runs until `shutdown`, the key `q`, or the end of the scenario. It removes all its files.
 pub async fn run(mode: Mode, print: Print, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let home = Home::create()?;
+    let folder = home::folder()?;
+    let home = Home::create(folder.path())?;
     let result = run_in(&home, mode, print, shutdown).await;
-    result.and(home.remove())
+    result.and(folder.close().context("files of the demo are left"))
 }
 
 async fn run_in(
