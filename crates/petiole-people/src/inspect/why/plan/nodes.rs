@@ -1,6 +1,6 @@
 //! Decides what keeps a Pod from a node that has its device. Pure.
 use super::{
-    super::finding::{Cause, Finding},
+    super::finding::{Cause, Finding, first_of},
     agents::agent_trouble,
 };
 use crate::inspect::{
@@ -20,6 +20,11 @@ use petiole_model::{
 };
 use serde_json::Value;
 
+/// The most nodes whose troubles are reported.
+const TROUBLES_MAX: usize = 3;
+/// The name of nodes whose troubles are not reported.
+const NODES: &str = "nodes that have the device and cannot take the Pod";
+
 /// The request of a Pod for a resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
@@ -30,8 +35,24 @@ pub(super) struct Request<'a> {
     pub(super) amount: u64,
 }
 
+/// Returns what keeps the Pod from all of these nodes; nothing if one of them can take it.
+pub(super) fn on_nodes(
+    snapshot: &Snapshot,
+    request: Request<'_>,
+    nodes: impl IntoIterator<Item: AsRef<str>>,
+) -> Vec<Finding> {
+    let mut findings = vec![];
+    for node in nodes {
+        match blocker(snapshot, node.as_ref(), request) {
+            Some(finding) => findings.push(finding),
+            None => return vec![],
+        }
+    }
+    first_of(findings, TROUBLES_MAX, NODES)
+}
+
 /// Returns what keeps the Pod from a node that sees a device with a free slot.
-pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
+fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
     let Some(node) = snapshot.nodes.get(name) else {
         if snapshot.hidden.nodes {
             return agent_trouble(snapshot, name);

@@ -1,11 +1,11 @@
 //! Decides why a Configuration has no devices. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    agents::{DAEMON_SETS, agent_trouble, controller_trouble},
+    agents::{agent_trouble, controller_trouble},
 };
 use crate::inspect::{
     nodes::is_lost,
-    pods::{label, node_of},
+    pods::{DAEMON_SETS, label, node_of},
     snapshot::Snapshot,
     words::listed,
 };

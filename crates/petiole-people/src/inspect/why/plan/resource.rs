@@ -2,7 +2,7 @@
 use super::{
     super::finding::{Cause, Finding, first_of},
     device::{gone, seen_by},
-    nodes::{Request, allows, blocker},
+    nodes::{Request, allows, on_nodes},
     problems::{no_device, not_looked_for, problem},
     slots::{can_be_had, too_few},
     without_instances,
@@ -22,8 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most nodes and devices whose troubles are reported.
 const TROUBLES_MAX: usize = 3;
-/// The name of nodes whose troubles are not reported.
-const NODES: &str = "nodes that have the device and cannot take the Pod";
 /// The most letters by which a name may differ from the one that was meant.
 const TYPOS_MAX: usize = 3;
 
@@ -202,7 +200,12 @@ fn of_devices(
         return vec![too_few(snapshot, request, &there, now)];
     }
     let with_free = (there.into_iter()).filter(|(_, instance)| slots::free(instance) > 0);
-    on_nodes(snapshot, request, &with_free.collect())
+    let with_free: Devices<'_> = with_free.collect();
+    let excluded = out_of_reach(snapshot, request, &with_free);
+    if !excluded.is_empty() {
+        return excluded;
+    }
+    on_nodes(snapshot, request, reachable(snapshot, request, &with_free))
 }
 
 /// A Configuration's resource gives a container one slot of as many devices as it asks for.
@@ -258,21 +261,6 @@ fn out_of_reach(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>
     let allowed = nodes.filter(|(_, node)| allows(request.spec, node));
     let excluded = allowed.map(|(node, _)| not_seen_on(snapshot, node, devices));
     first_of(excluded, TROUBLES_MAX, "nodes without the device")
-}
-
-fn on_nodes(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
-    let excluded = out_of_reach(snapshot, request, devices);
-    if !excluded.is_empty() {
-        return excluded;
-    }
-    let mut findings = vec![];
-    for node in reachable(snapshot, request, devices) {
-        match blocker(snapshot, &node, request) {
-            Some(finding) => findings.push(finding),
-            None => return vec![],
-        }
-    }
-    first_of(findings, TROUBLES_MAX, NODES)
 }
 
 /// Returns why a node that the Pod may run on does not have the device.
