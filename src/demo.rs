@@ -16,11 +16,11 @@ use crate::{
     agent,
     discovery::{handlers, session::Handlers},
 };
+use anyhow::Context as _;
 use futures::FutureExt as _;
 use home::Home;
 use publisher::Publisher;
-use state::Demo;
-use std::io;
+use state::{Demo, Print};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,16 +36,22 @@ pub enum Mode {
 }
 
 /// Runs until `shutdown`, the key `q`, or the end of the scenario. It removes all its files.
-pub async fn run(mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let home = Home::create()?;
-    let result = run_in(&home, mode, shutdown).await;
-    result.and(home.remove())
+pub async fn run(mode: Mode, print: Print, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let folder = home::folder()?;
+    let home = Home::create(folder.path())?;
+    let result = run_in(&home, mode, print, shutdown).await;
+    result.and(folder.close().context("files of the demo are left"))
 }
 
-async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow::Result<()> {
+async fn run_in(
+    home: &Home,
+    mode: Mode,
+    print: Print,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (restarts, restarts_rx) = watch::channel(0_u64);
-    let mut demo = Demo::new(Publisher::start()?, home.clone(), restarts);
+    let mut demo = Demo::new(print, Publisher::start()?, home.clone(), restarts);
     let agent = agent::run(
         home.agent(),
         home.store()?,
@@ -65,11 +71,7 @@ async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow:
         stop.cancel();
         // The services say goodbye before the process ends.
         drop(demo);
-        match result {
-            // Who reads what is printed, such as `head`, has read enough.
-            Some(Err(e)) if is_closed(&e) => Ok(()),
-            other => other.unwrap_or(Ok(())),
-        }
+        result.unwrap_or(Ok(()))
     };
     let (view, agent, kubelets) = tokio::join!(
         view,
@@ -77,11 +79,6 @@ async fn run_in(home: &Home, mode: Mode, shutdown: CancellationToken) -> anyhow:
         kubelets.inspect(|ended| report("kubelet", ended, &stop)),
     );
     view.and(agent).and(kubelets)
-}
-
-fn is_closed(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Ends the demo if one of its parts ends by itself.

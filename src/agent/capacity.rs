@@ -194,12 +194,12 @@ impl CapacityPublisher {
         match self.nodes.patch(name, changes).await {
             Ok(now) => {
                 log(changes);
-                metrics().count_capacity_patch(CapacityPatch::Applied);
+                metrics().capacity_patches(CapacityPatch::Applied).inc();
                 self.newest = Some(Arc::new(now));
                 true
             }
             Err(e) if cluster::is_unprocessable(&e) => {
-                metrics().count_capacity_patch(CapacityPatch::Superseded);
+                metrics().capacity_patches(CapacityPatch::Superseded).inc();
                 debug!(
                     "node capacity: an entry changed meanwhile, it is read anew: {}",
                     cluster::reason(&e)
@@ -213,7 +213,7 @@ impl CapacityPublisher {
                 false
             }
             Err(e) => {
-                metrics().count_capacity_patch(CapacityPatch::Failed);
+                metrics().capacity_patches(CapacityPatch::Failed).inc();
                 let hint = match cluster::code(&e) {
                     Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
                     Some(_) | None => "",

@@ -90,10 +90,9 @@ pub(crate) fn state_of<'a>(
     }
 }
 
-/// The device an Instance was made for. One that Akri made has no note of it until its device is seen.
+/// Returns the device that an Instance was made for.
 pub(crate) fn device_id(instance: &Instance) -> Option<DeviceId> {
-    let annotations = instance.metadata.annotations.as_ref()?;
-    annotations.get(names::DEVICE_ID).map(DeviceId::new)
+    instance.device_id().map(DeviceId::new)
 }
 
 /// Returns whether this node gives out the slots of an Instance from its memory: the device is of this node alone, and the Instance

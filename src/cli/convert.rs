@@ -44,12 +44,12 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
         documents.extend(read.with_context(|| file.display().to_string())?);
     }
     let converted = convert(documents, &flags.arguments);
-    print(&converted.manifests)?;
+    let printed = print(&converted.manifests);
     for line in &converted.said {
         writeln!(stderr(), "{line}")?;
     }
     match converted.refused {
-        0 => Ok(()),
+        0 => printed,
         refused => bail!("{refused} entries could not be converted, see above"),
     }
 }

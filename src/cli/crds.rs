@@ -1,10 +1,8 @@
 //! Runs `petiole crds`, which prints the CustomResourceDefinitions or writes them to files.
 use crate::{api::crds, files};
 use clap::Args;
-use std::{
-    io::{Write as _, stdout},
-    path::PathBuf,
-};
+use petiole_cli::table::print;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -20,7 +18,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
                 let path = dir.join(format!("{name}.yaml"));
                 files::write_atomically(&path, document.as_bytes(), 0o644)?;
             }
-            None => stdout().lock().write_all(document.as_bytes())?,
+            None => print(document)?,
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Defines the flags of `petiole demo`.
 use crate::demo::{self, Mode};
 use clap::Args;
-use petiole_cli::signals::until_signal;
+use petiole_cli::{signals::until_signal, table::print};
 use std::io::{IsTerminal as _, stdout};
 
 #[derive(Debug, Args)]
@@ -27,5 +27,5 @@ impl Flags {
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mode = flags.mode();
-    until_signal(|shutdown| demo::run(mode, shutdown)).await
+    until_signal(|shutdown| demo::run(mode, print, shutdown)).await
 }

@@ -1,8 +1,6 @@
 //! Runs `petiole discover`: one handler without an agent, a cluster or a kubelet, to try a Configuration.
 mod flags;
 mod input;
-#[cfg(feature = "people")]
-mod remote;
 mod report;
 
 pub(super) use flags::Flags;
@@ -17,9 +15,11 @@ use crate::{
     yaml,
 };
 use anyhow::{Context as _, bail};
-use flags::Output;
 use input::Input;
 use petiole_base::waits::sleep_until_or_never;
+use petiole_cli::{discover::Output, table::print};
+#[cfg(feature = "people")]
+use petiole_people::cli::discover as remote;
 use report::{Listed, Naming, Report};
 use std::{
     io::{Write as _, stderr},
@@ -29,24 +29,27 @@ use std::{
 use tokio::{net::unix::pipe, sync::watch, time::Instant};
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
-    if !flags.mark.is_empty() && flags.output != Output::Yaml {
-        bail!("--mark chooses devices for a Configuration: add -o yaml");
-    }
     #[cfg(feature = "people")]
-    if let Some(node) = &flags.node {
-        return Box::pin(remote::run(&flags, node)).await;
+    if let Some(node) = flags.node {
+        let flags = remote::Flags {
+            handler: flags.run,
+            node,
+            connection: flags.connection,
+        };
+        return Box::pin(remote::run(flags)).await;
     }
-    let input = Input::read(&flags.details)?;
-    if let Some(named) = input.handler.as_ref().filter(|n| **n != flags.handler) {
+    flags.run.check()?;
+    let input = Input::read(&flags.run.details)?;
+    if let Some(named) = input.handler.as_ref().filter(|n| **n != flags.run.handler) {
         bail!(
             "the Configuration in {} is for handler {named}, not {}",
-            flags.details,
-            flags.handler
+            flags.run.details,
+            flags.run.handler
         );
     }
-    if !flags.mark.is_empty() {
+    if !flags.run.mark.is_empty() {
         // A handler that takes no marks says so before anything is looked for.
-        let handler = handler(&flags.handler, Allowed::all())?;
+        let handler = handler(&flags.run.handler, Allowed::all())?;
         let details = input.details_of(&[""])?;
         let prepared = handler.prepare(&details, &input.properties);
         prepared.context("--mark")?;
@@ -68,7 +71,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         ended = discovery.run(task) => {
             // What it has published last is shown first.
             let shown = shown.await;
-            ended.with_context(|| format!("handler {}", flags.handler))?;
+            ended.with_context(|| format!("handler {}", flags.run.handler))?;
             shown
         }
     }
@@ -81,21 +84,21 @@ async fn shown(
     report: Report,
     devices: watch::Receiver<DeviceSet>,
 ) -> anyhow::Result<()> {
-    let text = |list: &[Listed]| match flags.output {
-        Output::Yaml if flags.mark.is_empty() => Ok(yaml::to_string(&list)?),
+    let text = |list: &[Listed]| match flags.run.output {
+        Output::Yaml if flags.run.mark.is_empty() => Ok(yaml::to_string(&list)?),
         Output::Yaml => {
-            let ids = report::marked(list, &flags.mark)?;
-            let configuration = input.only(&flags.handler, &flags.named(input), &ids)?;
+            let ids = report::marked(list, &flags.run.mark)?;
+            let configuration = input.only(&flags.run.handler, &flags.named(input), &ids)?;
             Ok(yaml::to_string(&configuration)?)
         }
         Output::Json | Output::Table | Output::Wide => {
             Ok(serde_json::to_string_pretty(list)? + "\n")
         }
     };
-    match flags.output {
-        Output::Table => stream(report, devices, flags.look).await,
-        Output::Wide => stream(report.wide(), devices, flags.look).await,
-        Output::Json | Output::Yaml => list(report, devices, flags.look, text).await,
+    match flags.run.output {
+        Output::Table => stream(report, devices, flags.run.look).await,
+        Output::Wide => stream(report.wide(), devices, flags.run.look).await,
+        Output::Json | Output::Yaml => list(report, devices, flags.run.look, text).await,
     }
 }
 
@@ -107,7 +110,7 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
             Scope::Node
         };
         let discovery = ExternalDiscovery::at(
-            &flags.handler,
+            &flags.run.handler,
             endpoint,
             scope,
             &input.details,
@@ -119,9 +122,9 @@ fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>>
         dev: flags.dev.dir.clone(),
         ..Allowed::all()
     };
-    handler(&flags.handler, allowed)?
+    handler(&flags.run.handler, allowed)?
         .prepare(&input.details, &input.properties)
-        .with_context(|| flags.details.clone())
+        .with_context(|| flags.run.details.clone())
 }
 
 fn handler(name: &str, allowed: Allowed) -> anyhow::Result<Box<dyn DiscoveryHandler>> {
@@ -218,15 +221,6 @@ async fn stdin_ends() -> anyhow::Result<()> {
     let mut stdin = pipe::Receiver::from_owned_fd(stdin).context("stdin is no pipe")?;
     tokio::io::copy(&mut stdin, &mut tokio::io::sink()).await?;
     Ok(())
-}
-
-/// Prints the text to stdout. A reader that has closed its end (`| head`) ends the command.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .context("stdout cannot be written")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, Node, Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use petiole_cli::table::{Output, Rows, print, render, row};
+use petiole_cli::table::{Columns, Output, print, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
@@ -64,24 +64,24 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             let pods = client.pods().await?;
             let metadata = pods.items.iter().map(|pod| &pod.metadata);
             let names = || names_of("pod", metadata);
-            render(output, &pods, || pod_rows(&pods, output, now), names)
+            render(output, &pods, || pod_columns(&pods, now), names)
         }
         Kind::Plugins => {
             let plugins = client.plugins().await?;
             let names = || plugins.iter().map(|plugin| plugin.name.clone()).collect();
-            render(output, &plugins, || plugin_rows(&plugins, output), names)
+            render(output, &plugins, || plugin_columns(&plugins), names)
         }
         Kind::Node => {
             let node = client.node().await?;
             let names = || names_of("node", [&node.metadata]);
-            render(output, &node, || node_rows(&node), names)
+            render(output, &node, || node_columns(&node), names)
         }
         Kind::Instances => instances(folder::instances(&state)?, output),
         Kind::Configurations => {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
-            let rows = || configuration_rows(&list.items, output);
+            let columns = || configuration_columns(&list.items);
             let metadata = list.items.iter().map(|object| &object.metadata);
-            render(output, &list, rows, || {
+            render(output, &list, columns, || {
                 names_of("configuration.akri.sh", metadata)
             })
         }
@@ -92,9 +92,9 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 /// Returns the text of Instances.
 pub(super) fn instances(instances: Vec<Instance>, output: Output) -> anyhow::Result<String> {
     let list = ObjectList::new("InstanceList", instances);
-    let rows = || instance_rows(&list.items, output, Timestamp::now());
+    let columns = || instance_columns(&list.items, Timestamp::now());
     let metadata = list.items.iter().map(|instance| &instance.metadata);
-    render(output, &list, rows, || {
+    render(output, &list, columns, || {
         names_of("instance.akri.sh", metadata)
     })
 }
@@ -126,89 +126,81 @@ impl<T> ObjectList<T> {
     }
 }
 
-fn configuration_rows(configurations: &[Configuration], output: Output) -> Rows {
-    let mut head = row([
+fn configuration_columns(configurations: &[Configuration]) -> Columns {
+    let head = row([
         "NAME",
         "HANDLER",
         "CAPACITY",
         "INSTANCES",
         "READY",
         "REASON",
+        "MESSAGE",
     ]);
-    if output == Output::Wide {
-        head.push("MESSAGE".to_owned());
-    }
     let mut rows = vec![head];
     rows.extend(configurations.iter().map(|configuration| {
-        let status = configuration.status.clone().unwrap_or_default();
-        let ready = Condition::of_type(&status.conditions, ConditionType::Ready);
+        let instances = configuration.status.as_ref().map(|its| its.instances);
+        let ready = configuration.condition(ConditionType::Ready);
         let of_ready = |field: fn(&Condition) -> &String| ready.map(field).cloned();
-        let mut cells = vec![
+        vec![
             configuration.metadata.name.clone().unwrap_or_default(),
             configuration.spec.discovery_handler.name.clone(),
             configuration.spec.capacity.to_string(),
-            status.instances.to_string(),
+            instances.unwrap_or_default().to_string(),
             of_ready(|ready| &ready.status).unwrap_or_default(),
             of_ready(|ready| &ready.reason).unwrap_or_default(),
-        ];
-        if output == Output::Wide {
-            cells.push(of_ready(|ready| &ready.message).unwrap_or_default());
-        }
-        cells
+            of_ready(|ready| &ready.message).unwrap_or_default(),
+        ]
     }));
-    rows
+    Columns { narrow: 6, rows }
 }
 
-fn instance_rows(instances: &[Instance], output: Output, now: Timestamp) -> Rows {
+fn instance_columns(instances: &[Instance], now: Timestamp) -> Columns {
     // As `kubectl get instances` has them.
-    let mut head = row(["NAME", "CONFIG", "SHARED", "NODES", "AGE"]);
-    if output == Output::Wide {
-        head.extend(row(["AVAILABLE", "DEVICE"]));
-    }
+    let head = row([
+        "NAME",
+        "CONFIG",
+        "SHARED",
+        "NODES",
+        "AGE",
+        "AVAILABLE",
+        "DEVICE",
+    ]);
     let mut rows = vec![head];
-    rows.extend(
-        instances
-            .iter()
-            .map(|instance| instance_row(instance, output, now)),
-    );
-    rows
+    rows.extend(instances.iter().map(|instance| instance_row(instance, now)));
+    Columns { narrow: 5, rows }
 }
 
-fn instance_row(instance: &Instance, output: Output, now: Timestamp) -> Vec<String> {
+fn instance_row(instance: &Instance, now: Timestamp) -> Vec<String> {
     let (metadata, spec) = (&instance.metadata, &instance.spec);
     let created = metadata.creation_timestamp.as_ref();
-    let mut cells = vec![
+    vec![
         metadata.name.clone().unwrap_or_default(),
         spec.configuration_name.to_string(),
         spec.shared.to_string(),
         format!("[{}]", spec.nodes.join(",")),
         created.map_or_else(String::new, |Time(at)| age(now.duration_since(*at))),
-    ];
-    if output == Output::Wide {
-        let is_available = instance.unavailable().is_none();
-        let device = metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get(names::DEVICE_ID));
-        cells.extend([
-            is_available.to_string(),
-            device.cloned().unwrap_or_default(),
-        ]);
-    }
-    cells
+        instance.unavailable().is_none().to_string(),
+        instance.device_id().cloned().unwrap_or_default(),
+    ]
 }
 
-fn pod_rows(pods: &List<Pod>, output: Output, now: Timestamp) -> Rows {
-    let mut head = row(["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
-    if output == Output::Wide {
-        head.extend(row(["DEVICES", "MESSAGE"]));
-    }
+fn pod_columns(pods: &List<Pod>, now: Timestamp) -> Columns {
+    let head = row([
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "STATUS",
+        "RESTARTS",
+        "AGE",
+        "DEVICES",
+        "MESSAGE",
+    ]);
     let mut rows = vec![head];
-    rows.extend(pods.items.iter().map(|pod| pod_row(pod, output, now)));
-    rows
+    rows.extend(pods.items.iter().map(|pod| pod_row(pod, now)));
+    Columns { narrow: 6, rows }
 }
 
-fn pod_row(pod: &Pod, output: Output, now: Timestamp) -> Vec<String> {
+fn pod_row(pod: &Pod, now: Timestamp) -> Vec<String> {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
     let ready = containers
@@ -223,7 +215,8 @@ fn pod_row(pod: &Pod, output: Output, now: Timestamp) -> Vec<String> {
     let (reasons, messages): (Vec<_>, Vec<_>) = waiting.unzip();
     let shown = status.reason.or(reasons.into_iter().next());
     let phase = status.phase.unwrap_or_default();
-    let mut cells = vec![
+    let message = status.message.or(messages.into_iter().next());
+    vec![
         pod.metadata.namespace.clone().unwrap_or_default(),
         pod.metadata.name.clone().unwrap_or_default(),
         format!("{ready}/{}", containers.len()),
@@ -232,13 +225,9 @@ fn pod_row(pod: &Pod, output: Output, now: Timestamp) -> Vec<String> {
         status
             .start_time
             .map_or_else(String::new, |Time(at)| age(now.duration_since(at))),
-    ];
-    if output == Output::Wide {
-        cells.push(devices(&containers));
-        let message = status.message.or(messages.into_iter().next());
-        cells.push(message.unwrap_or_default());
-    }
-    cells
+        devices(&containers),
+        message.unwrap_or_default(),
+    ]
 }
 
 /// Returns the reason and the message of a waiting container.
@@ -261,17 +250,23 @@ fn devices(containers: &[ContainerStatus]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-fn plugin_rows(plugins: &[PluginView], output: Output) -> Rows {
-    let mut head = row(["NAME", "TYPE", "STATE", "HEALTHY", "UNHEALTHY", "ALLOCATED"]);
-    if output == Output::Wide {
-        head.extend(row(["ENDPOINT", "REASON"]));
-    }
+fn plugin_columns(plugins: &[PluginView]) -> Columns {
+    let head = row([
+        "NAME",
+        "TYPE",
+        "STATE",
+        "HEALTHY",
+        "UNHEALTHY",
+        "ALLOCATED",
+        "ENDPOINT",
+        "REASON",
+    ]);
     let mut rows = vec![head];
-    rows.extend(plugins.iter().map(|plugin| plugin_row(plugin, output)));
-    rows
+    rows.extend(plugins.iter().map(plugin_row));
+    Columns { narrow: 6, rows }
 }
 
-fn plugin_row(plugin: &PluginView, output: Output) -> Vec<String> {
+fn plugin_row(plugin: &PluginView) -> Vec<String> {
     let state = match plugin.state {
         PluginState::Connected => "Connected",
         PluginState::Registered => "Registered",
@@ -289,18 +284,16 @@ fn plugin_row(plugin: &PluginView, output: Output) -> Vec<String> {
             "-".to_owned()
         }
     }));
-    if output == Output::Wide {
-        cells.push(plugin.endpoint.clone());
-        let csi = plugin.csi.as_ref().map(|csi| match &csi.node_id {
-            Some(node) => format!("CSI {}, node {node}", csi.version),
-            None => format!("CSI {}", csi.version),
-        });
-        cells.push(plugin.reason.clone().or(csi).unwrap_or_default());
-    }
+    cells.push(plugin.endpoint.clone());
+    let csi = plugin.csi.as_ref().map(|csi| match &csi.node_id {
+        Some(node) => format!("CSI {}, node {node}", csi.version),
+        None => format!("CSI {}", csi.version),
+    });
+    cells.push(plugin.reason.clone().or(csi).unwrap_or_default());
     cells
 }
 
-fn node_rows(node: &Node) -> Rows {
+fn node_columns(node: &Node) -> Columns {
     let mut rows = vec![row(["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE"])];
     let name = node.metadata.name.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
@@ -320,7 +313,7 @@ fn node_rows(node: &Node) -> Rows {
                 ]
             }),
     );
-    rows
+    Columns { narrow: 4, rows }
 }
 
 fn age(duration: SignedDuration) -> String {
@@ -331,7 +324,6 @@ fn age(duration: SignedDuration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use petiole_cli::table::table;
 
     #[test]
     fn what_begins_after_now_is_new() {
@@ -344,8 +336,10 @@ mod tests {
             items: vec![Pod::default()],
             ..List::default()
         };
-        let text = table(&pod_rows(&pods, Output::Wide, Timestamp::UNIX_EPOCH)).unwrap();
-        assert_eq!(text.lines().count(), 2);
-        assert!(text.contains("0/0"));
+        let text = |output| pod_columns(&pods, Timestamp::UNIX_EPOCH).text(output);
+        let wide = text(Output::Wide).unwrap();
+        assert_eq!(wide.lines().count(), 2);
+        assert!(wide.contains("0/0") && wide.contains("MESSAGE"), "{wide}");
+        assert!(!text(Output::Table).unwrap().contains("DEVICES"));
     }
 }

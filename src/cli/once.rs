@@ -11,12 +11,8 @@ use petiole_cli::{
     signals::until_signal,
     table::{Output, print},
 };
-use std::{
-    fs,
-    os::unix::fs::DirBuilderExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
+use tempfile::Builder;
 
 #[derive(Debug, Args)]
 pub(super) struct OnceFlags {
@@ -41,25 +37,6 @@ pub(super) struct OnceFlags {
     output: Output,
 }
 
-/// A state folder of its own, which is removed at the end.
-struct OwnFolder(PathBuf);
-
-impl OwnFolder {
-    fn create() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("petiole-once-{:016x}", fastrand::u64(..)));
-        let created = fs::DirBuilder::new().mode(0o700).create(&path);
-        created.with_context(|| format!("cannot create the folder {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for OwnFolder {
-    fn drop(&mut self) {
-        // Nothing is left to do about a folder that cannot be removed.
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
 pub(super) async fn run(
     flags: &OnceFlags,
     configurations: &Path,
@@ -72,11 +49,15 @@ pub(super) async fn run(
             configurations.display()
         );
     }
-    let own = OwnFolder::create()?;
+    let own = Builder::new()
+        .prefix("petiole-once-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .context("cannot create a folder for temporary files")?;
     let store = Arc::new(FolderStore::open(folder::Settings {
         node_name: settings.node_name.clone(),
         configurations: configurations.to_owned(),
-        state: own.0.clone(),
+        state: own.path().to_owned(),
     })?);
     let (seen, asked) = (store.clone(), store.clone());
     let answered = async move { asked.answered().await };
@@ -84,7 +65,10 @@ pub(super) async fn run(
     if !store.is_answered() {
         bail!("it was ended before every handler had answered");
     }
-    print(&get::instances(folder::instances(&own.0)?, flags.output)?)?;
+    print(&get::instances(
+        folder::instances(own.path())?,
+        flags.output,
+    )?)?;
     match store.errors() {
         errors if errors.is_empty() => Ok(()),
         errors => bail!("{}", errors.trim_end()),

@@ -2,11 +2,8 @@
 use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
-use std::{
-    fs,
-    io::{Write as _, stdout},
-    path::PathBuf,
-};
+use petiole_cli::table::print;
+use std::{fs, path::PathBuf};
 
 #[derive(Debug, Args)]
 pub struct CompletionsFlags {
@@ -17,7 +14,7 @@ pub struct CompletionsFlags {
 pub(super) fn completions(flags: &CompletionsFlags, mut command: Command) -> anyhow::Result<()> {
     let mut script = vec![];
     clap_complete::generate(flags.shell, &mut command, "petiole", &mut script);
-    Ok(stdout().write_all(&script)?)
+    print(str::from_utf8(&script)?)
 }
 
 #[derive(Debug, Args)]
@@ -38,7 +35,7 @@ pub(super) fn man(flags: &ManFlags, command: Command) -> anyhow::Result<()> {
         None => {
             let mut page = vec![];
             clap_mangen::Man::new(command).render(&mut page)?;
-            Ok(stdout().write_all(&page)?)
+            print(str::from_utf8(&page)?)
         }
     }
 }

@@ -7,12 +7,14 @@ use crate::{
 use anyhow::Context as _;
 use petiole_people::live::Source;
 use std::{
-    fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt as _,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process,
     sync::Arc,
     time::Duration,
 };
+use tempfile::{Builder, TempDir};
 
 /// The name of the demo's node.
 const NODE: &str = "laptop";
@@ -36,6 +38,15 @@ const CONFIGURATIONS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Creates a new folder for a demo. It is private, because the kubelet runs the manifests in it.
+pub(super) fn folder() -> anyhow::Result<TempDir> {
+    let folder = Builder::new()
+        .prefix(&format!("petiole-demo-{}-", process::id()))
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir();
+    folder.context("cannot create a folder for temporary files")
+}
+
 /// The folders of a demo.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
@@ -43,13 +54,11 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Creates a new folder that contains the Configurations, with a short grace period.
-    pub(super) fn create() -> anyhow::Result<Self> {
-        let root = std::env::temp_dir().join(format!("petiole-demo-{}", std::process::id()));
-        // The folder must be new and private, because the kubelet runs the manifests in it.
-        (DirBuilder::new().mode(0o700).create(&root))
-            .with_context(|| root.display().to_string())?;
-        let home = Self { root };
+    /// Fills an empty folder with the Configurations, with a short grace period.
+    pub(super) fn create(root: &Path) -> anyhow::Result<Self> {
+        let home = Self {
+            root: root.to_owned(),
+        };
         for folder in [&home.configurations(), &home.manifests()] {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
@@ -63,11 +72,6 @@ impl Home {
 
     pub(super) fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// Removes all files of the demo.
-    pub(super) fn remove(&self) -> anyhow::Result<()> {
-        fs::remove_dir_all(&self.root).with_context(|| self.root.display().to_string())
     }
 
     fn configurations(&self) -> PathBuf {
@@ -136,4 +140,17 @@ fn with_short_grace(text: &str) -> anyhow::Result<String> {
     let mut document = yaml::from_str(text)?;
     document["spec"]["gracePeriodSeconds"] = GRACE_PERIOD_SECONDS.into();
     Ok(yaml::to_string(&document)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_a_demo_of_this_process_id_has_left_is_in_nobodys_way() {
+        let (left, new) = (folder().unwrap(), folder().unwrap());
+        assert_ne!(left.path(), new.path());
+        let mode = fs::metadata(new.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

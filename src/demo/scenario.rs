@@ -7,10 +7,7 @@ use super::{
 };
 use anyhow::bail;
 use jiff::Timestamp;
-use std::{
-    io::{self, Write as _, stdout},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The time limit of a step.
@@ -20,27 +17,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the scenario. The error names the step that did not happen.
 pub(super) async fn run(demo: &mut Demo) -> anyhow::Result<()> {
-    writeln!(
-        stdout(),
-        "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device"
+    demo.print(
+        "petiole demo: three mDNS services on this machine, an agent, a kubelet, and a broker for each device\n",
     )?;
-    writeln!(
-        stdout(),
-        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)"
+    demo.print(
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60, free slots released after 2 s instead of 10)\n",
     )?;
     let devices = Vec::from_iter(demo.publisher.services().iter().map(Service::fullname));
     for device in &devices {
-        writeln!(stdout(), "           announced {device}")?;
+        demo.print(&format!("           announced {device}\n"))?;
     }
     find(demo, &devices).await?;
     if let Some((lost, staying)) = devices.split_last() {
         lose(demo, lost, staying).await?;
     }
-    writeln!(
-        stdout(),
-        "all steps are done; the demo has removed its files"
-    )?;
-    Ok(())
+    demo.print("all steps are done; the demo has removed its files\n")
 }
 
 /// Waits until each device has an Instance, a resource and a broker.
@@ -54,13 +45,13 @@ async fn find(demo: &mut Demo, devices: &[String]) -> anyhow::Result<()> {
     wait(demo, step, all(is_offered)).await?;
     let step = "three brokers printed the variables of their devices";
     wait(demo, step, all(is_served)).await?;
-    Ok(show_variables(demo)?)
+    show_variables(demo)
 }
 
 /// Withdraws the last service, waits until nothing is left of it, and restarts the kubelet.
 async fn lose(demo: &mut Demo, lost: &str, staying: &[String]) -> anyhow::Result<()> {
     let instance = demo.seen.instance_of(lost).unwrap_or_default().to_owned();
-    writeln!(stdout(), "           goodbye from {lost}")?;
+    demo.print(&format!("           goodbye from {lost}\n"))?;
     demo.publisher.toggle(staying.len())?;
     let step = "one service said goodbye: its resource is unhealthy, allocatable is 0";
     let are_offered = |seen: &Seen| staying.iter().all(|device| is_offered(seen, device));
@@ -76,7 +67,7 @@ async fn lose(demo: &mut Demo, lost: &str, staying: &[String]) -> anyhow::Result
         is_gone && are_offered(seen) && have_brokers(seen)
     };
     wait(demo, "the kubelet dropped its capacity entry", is_done).await?;
-    writeln!(stdout(), "           restarting the kubelet")?;
+    demo.print("           restarting the kubelet\n")?;
     let before = demo.seen.kubelet_since;
     demo.restart_kubelet();
     let step = "the kubelet was restarted: both other resources and brokers are back";
@@ -96,7 +87,7 @@ async fn wait(
         demo.observe().await;
         if is_reached(&demo.seen) {
             let (at, took) = (demo.live.time(Timestamp::now()), begun.elapsed());
-            writeln!(stdout(), "{at}{step} (+{:.2} s)", took.as_secs_f64())?;
+            demo.print(&format!("{at}{step} (+{:.2} s)\n", took.as_secs_f64()))?;
             return Ok(());
         }
         if begun.elapsed() > STEP_TIMEOUT {
@@ -108,12 +99,12 @@ async fn wait(
     }
 }
 
-fn show_variables(demo: &Demo) -> io::Result<()> {
+fn show_variables(demo: &Demo) -> anyhow::Result<()> {
     for (pod, printed) in &demo.seen.printed {
-        writeln!(stdout(), "           {pod} printed:")?;
+        demo.print(&format!("           {pod} printed:\n"))?;
         let is_plain = |key: &str| !key.chars().rev().take(6).all(|c| c.is_ascii_hexdigit());
         for (key, value) in printed.iter().filter(|(key, _)| is_plain(key)) {
-            writeln!(stdout(), "             {key}={value}")?;
+            demo.print(&format!("             {key}={value}\n"))?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! comes from the kubelet's status socket, and the plugins' sockets from its folder.
 use super::home::Home;
 use crate::{
-    api::names,
+    api::{instance::Instance, names},
     model::{names::ObjectKey, printable::printable},
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
@@ -91,13 +91,8 @@ impl Seen {
     /// Returns the name of the Instance of a device.
     pub(super) fn instance_of(&self, device: &str) -> Option<&str> {
         let mut instances = self.objects.instances.iter();
-        let (key, _) = instances.find(|(_, instance)| {
-            let annotations = instance.metadata.annotations.as_ref();
-            annotations
-                .and_then(|all| all.get(names::DEVICE_ID))
-                .map(String::as_str)
-                == Some(device)
-        })?;
+        let is_it = |instance: &Instance| instance.device_id().is_some_and(|id| id == device);
+        let (key, _) = instances.find(|(_, instance)| is_it(instance))?;
         Some(&key.name)
     }
 

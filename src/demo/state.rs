@@ -3,11 +3,14 @@ use super::{home::Home, plan::changes, publisher::Publisher, seen::Seen};
 use crate::model::printable::printable;
 use jiff::Timestamp;
 use petiole_people::live::State;
-use std::io::{self, Write as _, stdout};
 use tokio::sync::watch;
+
+/// Prints a text; the error of one that nobody reads ends the demo.
+pub(super) type Print = fn(&str) -> anyhow::Result<()>;
 
 /// The state that the views share.
 pub(super) struct Demo {
+    print: Print,
     pub(super) publisher: Publisher,
     home: Home,
     /// Each change restarts the kubelet.
@@ -18,15 +21,25 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    pub(super) fn new(publisher: Publisher, home: Home, restarts: watch::Sender<u64>) -> Self {
+    pub(super) fn new(
+        print: Print,
+        publisher: Publisher,
+        home: Home,
+        restarts: watch::Sender<u64>,
+    ) -> Self {
         let (place, hint) = ("this node".to_owned(), home.source().hint());
         Self {
+            print,
             publisher,
             restarts,
             seen: Seen::default(),
             live: State::starting(place, hint, Timestamp::now()),
             home,
         }
+    }
+
+    pub(super) fn print(&self, text: &str) -> anyhow::Result<()> {
+        (self.print)(text)
     }
 
     /// Looks at the demo, and records the changes since the last look.
@@ -62,14 +75,13 @@ impl Demo {
     }
 
     /// Prints the changes since the last call, a line each.
-    pub(super) fn print_changes(&mut self) -> io::Result<()> {
+    pub(super) fn print_changes(&mut self) -> anyhow::Result<()> {
         for change in self.live.take_changes() {
-            writeln!(
-                stdout(),
-                "{}{}",
+            self.print(&format!(
+                "{}{}\n",
                 self.live.time(change.at),
                 printable(&change.text)
-            )?;
+            ))?;
         }
         Ok(())
     }

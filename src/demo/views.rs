@@ -1,10 +1,7 @@
 //! Shows a running demo until the user ends it: as a live table, or as a line for each event.
 use super::{screen, state::Demo};
 use petiole_people::screen::{Key, Screen, keys};
-use std::{
-    io::{Write as _, stdout},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// The interval of snapshots. It is short, because the view shows how fast things happen.
@@ -33,13 +30,11 @@ pub(super) async fn live(demo: &mut Demo) -> anyhow::Result<()> {
 
 /// Prints a line for each event until the demo is stopped.
 pub(super) async fn plain(demo: &mut Demo) -> anyhow::Result<()> {
-    writeln!(
-        stdout(),
-        "petiole demo: services on the network become Instances, resources of a node, and variables of a process"
+    demo.print(
+        "petiole demo: services on the network become Instances, resources of a node, and variables of a process\n",
     )?;
-    writeln!(
-        stdout(),
-        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)"
+    demo.print(
+        "(no cluster: Pods are plain processes; endpoint grace 5 s instead of 5 min, gracePeriodSeconds 5 instead of 60)\n",
     )?;
     let mut ticks = ticks();
     loop {

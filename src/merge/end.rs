@@ -95,8 +95,7 @@ impl Merge<'_> {
         let labels = instance.metadata.labels.iter().flatten();
         let mut labelled = labels.filter_map(|(label, _)| self.labels.get(label));
         labelled.next().copied().or_else(|| {
-            let annotations = instance.metadata.annotations.as_ref()?;
-            let id = DeviceId::new(annotations.get(names::DEVICE_ID)?);
+            let id = DeviceId::new(instance.device_id()?);
             let of = &instance.spec.configuration_name;
             let name = instance.metadata.name.as_ref()?;
             let mut nodes = self.labels.values().copied();

@@ -2,7 +2,6 @@
 use crate::{
     api::{
         instance::Instance,
-        names,
         node_devices::{ConfigurationView, SeenDevice},
     },
     model::{
@@ -89,7 +88,7 @@ impl<'a> DeviceReports<'a> {
     fn find_shared(&mut self, instances: &BTreeMap<InstanceKey, Arc<Instance>>) {
         let mut ages = BTreeMap::new();
         for (key, instance) in instances.iter().filter(|(_, i)| i.spec.shared) {
-            let Some(id) = device_id(instance) else {
+            let Some(id) = instance.device_id() else {
                 continue;
             };
             let device = Identity {
@@ -121,7 +120,7 @@ impl<'a> DeviceReports<'a> {
                 let is_its = |instance: &Instance| {
                     instance.spec.shared == device.node.is_none()
                         && instance.spec.configuration_name == device.configuration.name
-                        && match device_id(instance) {
+                        && match instance.device_id() {
                             Some(id) => *id == device.device,
                             None => n == 0 && is_of(instance),
                         }
@@ -140,7 +139,7 @@ impl<'a> DeviceReports<'a> {
     fn find_by_node(&mut self, instances: &BTreeMap<InstanceKey, Arc<Instance>>) {
         let mut own: BTreeMap<(ConfigurationKey, &String), Vec<_>> = BTreeMap::new();
         for (key, instance) in instances.iter().filter(|(_, i)| !i.spec.shared) {
-            if let Some(id) = device_id(instance)
+            if let Some(id) = instance.device_id()
                 && key.name.is_own(&instance.spec.configuration_name)
             {
                 let of = instance.spec.configuration_key(&key.namespace);
@@ -204,15 +203,6 @@ impl<'a> DeviceReports<'a> {
         let all = self.by_device.iter();
         all.filter(|(device, _)| !self.instances.contains_key(*device))
     }
-}
-
-/// Returns the id of the device that an Instance was made for.
-fn device_id(instance: &Instance) -> Option<&String> {
-    instance
-        .metadata
-        .annotations
-        .as_ref()?
-        .get(names::DEVICE_ID)
 }
 
 /// Returns the names that the Instance of a device may have.

@@ -3,10 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use axum::{Json, Router, extract::Request, http::StatusCode};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Stdio,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    io::{
+        AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional,
+    },
     net::{TcpListener, TcpStream},
     process::Command,
     task::JoinSet,
@@ -96,13 +104,16 @@ async fn answer(request: Request) -> (StatusCode, Json<Value>) {
 
 impl Workstation {
     async fn new() -> Self {
+        Self::with(Router::new().fallback(answer)).await
+    }
+
+    /// Starts an API server with these answers.
+    async fn with(answers: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut server = JoinSet::new();
         server.spawn(async move {
-            axum::serve(listener, Router::new().fallback(answer))
-                .await
-                .unwrap();
+            axum::serve(listener, answers).await.unwrap();
         });
         let folder = TempDir::new().unwrap();
         let kubeconfig = format!(
@@ -177,6 +188,40 @@ cam-0a1b2c   Gate     node-1   line-2/web on node-1   Healthy   cam
     let json = workstation.petiole(&["devices", "-o", "json"]).await.out;
     let list: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(list["items"][0]["used"][0]["pods"], json!(["line-2/web"]));
+}
+
+/// Answers as the others do, with a device whose name is another one in each list.
+async fn restless(request: Request) -> (StatusCode, Json<Value>) {
+    static LISTS: AtomicUsize = AtomicUsize::new(0);
+    let (code, Json(mut list)) = answer(request).await;
+    let properties = &mut list["items"][0]["spec"]["brokerProperties"];
+    if properties.is_object() {
+        let name = format!("Gate {}", LISTS.fetch_add(1, Ordering::Relaxed));
+        properties["AKRI_ZEROCONF_DEVICE_NAME"] = json!(name);
+    }
+    (code, Json(list))
+}
+
+#[tokio::test]
+async fn a_watch_of_devices_whose_reader_has_gone_ends_without_an_error() {
+    let workstation = Workstation::with(Router::new().fallback(restless)).await;
+    let mut process = Command::new(env!("CARGO_BIN_EXE_petiole"))
+        .args(["devices", "--watch"])
+        .env("KUBECONFIG", workstation.kubeconfig())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut head = String::new();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    stdout.read_line(&mut head).await.unwrap();
+    assert!(head.starts_with("NAME "), "{head}");
+    drop(stdout);
+    let ended = timeout(PATIENCE, process.wait_with_output()).await;
+    let ended = ended.expect("it ends with its reader").unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("stdout"));
 }
 
 #[tokio::test]

@@ -5,13 +5,14 @@
 //! |---|---|
 //! | [`check`], [`tidy`], [`uninstall`] | the subcommands of these names |
 //! | [`removal`] | removes stale entries of the capacity of nodes, and whole installations |
-//! | [`connection`], [`duration`], [`log`], [`scope`] | flags |
+//! | [`connection`], [`discover`], [`duration`], [`log`], [`scope`] | flags |
 //! | [`table`], `colors` | what is printed |
 //! | [`signals`] | the clean end of a process |
 pub mod check;
 #[cfg(feature = "people")]
 pub mod colors;
 pub mod connection;
+pub mod discover;
 pub mod duration;
 pub mod log;
 pub mod removal;
@@ -41,6 +42,7 @@ pub enum Command {
 pub fn exit_code(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<table::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{program}: {error:#}");
             ExitCode::FAILURE

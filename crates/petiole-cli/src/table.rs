@@ -4,7 +4,7 @@ use crate::colors;
 use crate::model::printable::printable;
 #[cfg(feature = "people")]
 use clap::ValueEnum;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _, stdout};
 use tabwriter::TabWriter;
 
 /// The rows of a table. The first one contains the names of the columns.
@@ -23,6 +23,26 @@ pub fn table(rows: &Rows) -> anyhow::Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
+/// The rows of a table, of whose columns only the first ones are printed unless the output is wide.
+#[cfg(feature = "people")]
+pub struct Columns {
+    pub narrow: usize,
+    pub rows: Rows,
+}
+
+#[cfg(feature = "people")]
+impl Columns {
+    /// Returns the text of the table, with colours if the standard output shows them.
+    pub fn text(mut self, output: Output) -> anyhow::Result<String> {
+        if output != Output::Wide {
+            self.rows
+                .iter_mut()
+                .for_each(|row| row.truncate(self.narrow));
+        }
+        Ok(colors::for_stdout(table(&self.rows)?))
+    }
+}
+
 #[cfg(feature = "people")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -34,29 +54,36 @@ pub enum Output {
     Name,
 }
 
-/// Returns the text of an object, for the standard output. `rows` and `names` are asked for only if they are printed.
+/// Returns the text of an object, for the standard output. `columns` and `names` are asked for only if they are printed.
 #[cfg(feature = "people")]
 pub fn render<T: serde::Serialize>(
     output: Output,
     object: &T,
-    rows: impl FnOnce() -> Rows,
+    columns: impl FnOnce() -> Columns,
     names: impl FnOnce() -> Vec<String>,
 ) -> anyhow::Result<String> {
     use anyhow::Context as _;
     match output {
-        Output::Table | Output::Wide => Ok(colors::for_stdout(table(&rows())?)),
+        Output::Table | Output::Wide => columns().text(output),
         Output::Json => Ok(serde_json::to_string_pretty(object)? + "\n"),
         Output::Yaml => serde_saphyr::to_string(object).context("cannot print as YAML"),
         Output::Name => Ok(names().iter().map(|name| printable(name) + "\n").collect()),
     }
 }
 
-/// Writes to stdout. A reader such as `head` may have closed its end.
-#[cfg(feature = "people")]
+/// The error of [`print()`] when the reader of stdout has closed its end, as `head` does. It ends a command that only prints, and
+/// [`exit_code`](crate::exit_code) does not count it as a failure.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads stdout any more")]
+pub struct ReaderGone;
+
+/// Writes to stdout.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
-        Ok(()) | Err(_) => Ok(()),
+    let mut stdout = stdout().lock();
+    match (stdout.write_all(text.as_bytes())).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        Err(e) => Err(anyhow::Error::new(e).context("stdout cannot be written")),
     }
 }
 

@@ -116,7 +116,7 @@ impl Events {
             secondary: None,
         };
         if !self.quota.take(reserved) || self.queue.try_send((event, object)).is_err() {
-            metrics().count_event(EventOutcome::Dropped);
+            metrics().events(EventOutcome::Dropped).inc();
             debug!(reason, "an Event is dropped: there are too many");
         }
     }
@@ -130,9 +130,11 @@ impl Writer {
             .flatten()
         {
             match self.recorder.publish(&event, &object).await {
-                Ok(()) => metrics().count_event(EventOutcome::Written),
+                Ok(()) => {
+                    metrics().events(EventOutcome::Written).inc();
+                }
                 Err(e) => {
-                    metrics().count_event(EventOutcome::Failed);
+                    metrics().events(EventOutcome::Failed).inc();
                     warn!(reason = event.reason, "cannot write an Event: {e}");
                 }
             }

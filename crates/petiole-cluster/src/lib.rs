@@ -1,13 +1,22 @@
-//! Accesses the API server: one client with time limits, watched sets of objects, and Events. It knows Kubernetes' objects and
-//! the keys of ours, and decides nothing about devices.
+//! Accesses the API server. The crate owns the client of a process: its identity, its time limits, and its layers, which hold an
+//! answer until its `Retry-After` is over and count writes. It also owns what is kept of watched objects, and the queue of Events.
+//! It decides how the server is treated: when a watch begins again, which objects fit into the room of a set, and which Events are
+//! dropped. It decides nothing about devices, and repeats only what it watches: of any other request the caller knows the time limit.
 //!
-//! | module | what it has |
+//! It touches the network, and a kubeconfig or the files of a Pod's ServiceAccount. It starts no tasks: callers run [`watch::run`],
+//! [`changes::follow`] and [`events::Writer::run`] in theirs. Last known objects stay in use while the server is away.
+//!
+//! | question | file |
 //! |---|---|
-//! | [`changes`], [`mod@watch`] | sets of objects that follow the API server |
-//! | [`events`] | Events, at a bounded rate |
-//! | [`node`] | the capacity of a Node |
-//! | [`parts`] | objects of Kubernetes with the few fields that are read |
-//! | [`property_sources`] | Secrets and ConfigMaps of Configurations |
+//! | Which server, and as whom? | `identity` outside of a cluster, `pod` in a Pod |
+//! | What does an error mean, and how is a whole list read? | `requests` |
+//! | What does a 429 lead to? | `retry_after`; then the caller's own back-off |
+//! | How does a set follow the server, and what does not fit? | [`mod@watch`], `kept` |
+//! | How is each single change followed? | [`changes`] |
+//! | What happens to an object that is invalid or too large? | `read`; `kept` if there is no room for it |
+//! | Which fields of Kubernetes' objects are read? | [`parts`] |
+//! | Who patches Nodes, and who reads Secrets? | [`node`], [`property_sources`] |
+//! | Which Events are dropped, and which writes are counted? | [`events`], `writes` |
 pub mod changes;
 pub mod events;
 #[cfg(feature = "people")]

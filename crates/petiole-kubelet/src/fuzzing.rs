@@ -40,7 +40,6 @@ pub fn static_pod(text: &str, file: &str, node: &str) -> Result<StaticPod, Strin
 /// invalid.
 pub fn checkpoint_again(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut inventory = Inventory::<()>::default();
-    let restored = checkpoint::read(bytes).ok()?;
-    restored.put_into(&mut inventory, Duration::ZERO);
+    checkpoint::read(bytes, &mut inventory, Duration::ZERO).ok()?;
     Some(checkpoint::write(&inventory))
 }

@@ -1,5 +1,7 @@
-//! The subcommands that show a cluster to people. `petiole` has them, and `kubectl-petiole` has these alone.
+//! The subcommands that show a cluster to people. `petiole` has them, and `kubectl-petiole` has these alone. [`discover`] is a
+//! part of the subcommand of that name of `petiole`, which also runs handlers itself.
 mod devices;
+pub mod discover;
 mod doctor;
 pub mod plugin;
 mod source;

@@ -8,6 +8,20 @@
 //!
 //! Their flags are in [`cli`]. The package `petiole` also has a node without a cluster to show, which it looks at itself. The program
 //! `kubectl-petiole` is this crate alone, and compiles for Windows and macOS, too.
+//!
+//! Questions about [`inspect`], the largest module:
+//!
+//! | question | file |
+//! |---|---|
+//! | What is read of a cluster, and what if a right is missing? | `read`; `follow` reads again after each change |
+//! | What does a resource belong to, and which agent is on a node? | `snapshot` |
+//! | Who has a slot? | `slots`; `claims` and `claimed` of those that the scheduler gives out |
+//! | What is said of a device in a list? | `devices`; `node_only` of devices without Instances |
+//! | What is explained, and in which order? | `why/plan`; `finding` has the causes and the most words |
+//! | Why does a Pod not get a resource? | `why/plan/pod`, then `resource`, and `nodes` of each node |
+//! | Why has a Configuration no devices? | `why/plan/problems` |
+//! | Which Pods does a Deployment have? | `workloads` |
+//! | Which lines does `doctor` print? | `doctor`, and its files for agents and objects |
 pub mod cli;
 pub mod inspect;
 pub mod live;

@@ -2,7 +2,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 use petiole_cli::log::LogFlags;
 use petiole_people::cli::{
-    self, ClusterFlags,
+    self, ClusterFlags, discover,
     plugin::{self, Name},
 };
 use std::process::ExitCode;
@@ -26,6 +26,8 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     People(cli::Command<ClusterFlags>),
+    /// Run one discovery handler on a node, and print the devices that it finds
+    Discover(discover::Flags),
     #[command(flatten)]
     Cluster(petiole_cli::Command),
 }
@@ -42,11 +44,12 @@ async fn run() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let usual = match &cli.command {
         Command::People(command) => command.usual_log(),
-        Command::Cluster(_) => "warn",
+        Command::Discover(_) | Command::Cluster(_) => "warn",
     };
     petiole_telemetry::start(&cli.log.settings(usual))?;
     match cli.command {
         Command::People(command) => cli::run(command).await,
+        Command::Discover(flags) => discover::run(flags).await,
         Command::Cluster(command) => petiole_cli::run(command).await,
     }
 }

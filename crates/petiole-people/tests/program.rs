@@ -1,5 +1,5 @@
 //! The program `kubectl-petiole` as kubectl runs it.
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_kubectl-petiole"))
@@ -21,6 +21,7 @@ fn it_has_what_petiole_has_for_a_cluster() {
         "web",
         "why",
         "doctor",
+        "discover",
         "check",
         "tidy",
         "uninstall",
@@ -30,6 +31,23 @@ fn it_has_what_petiole_has_for_a_cluster() {
     }
     let top = stdout(program().args(["top", "--help"]));
     assert!(top.contains("--kubeconfig") && !top.contains("--standalone"));
+}
+
+#[test]
+fn it_runs_handlers_on_nodes_alone_as_the_command_of_why_says() {
+    let mut without = program();
+    let refused = without.args(["discover", "zeroconf", "--details", "-"]);
+    let refused = refused.output().unwrap();
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert!(message.contains("--node <NAME>"), "{message}");
+    let command = "discover zeroconf --node node-1 --details - --for 10s --kubeconfig nowhere";
+    let output = program()
+        .args(command.split(' '))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("nowhere does not exist"), "{message}");
 }
 
 #[test]

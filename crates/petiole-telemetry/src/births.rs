@@ -1,5 +1,5 @@
 //! Series that exist from the start of a process, with the value 0. A counter that appears with its first event has no rate
-//! at this event.
+//! at this event. Who asks for a counter creates its series.
 use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
 
 /// The reasons for which a claim is refused.
@@ -31,26 +31,26 @@ impl Metrics {
         self.allocate_time.begin();
         self.mdns.begin();
         for handler in handlers {
-            self.count_discoveries(handler, "Success", 0);
-            self.count_discoveries(handler, "Fail", 0);
+            self.discoveries(handler, "Success");
+            self.discoveries(handler, "Fail");
         }
         for outcome in [
             Registration::Registered,
             Registration::Failed,
             Registration::NoStream,
         ] {
-            self.count_registrations(outcome, 0);
+            self.registrations(outcome);
         }
         let refused = REFUSALS.into_iter().map(Some);
         for outcome in refused.chain([None]) {
-            self.count_claims(outcome, 0);
+            self.claims(outcome);
         }
         for outcome in [
             CapacityPatch::Applied,
             CapacityPatch::Superseded,
             CapacityPatch::Failed,
         ] {
-            self.count_capacity_patches(outcome, 0);
+            self.capacity_patches(outcome);
         }
     }
 
@@ -66,7 +66,7 @@ impl Metrics {
             EventOutcome::Failed,
             EventOutcome::Dropped,
         ] {
-            self.count_events(outcome, 0);
+            self.events(outcome);
         }
     }
 }

@@ -1,12 +1,20 @@
-//! Sets up the telemetry of a process: logs on stderr as text or JSON, and metrics and health over HTTP.
+//! Shows the state of a process to people and to Prometheus. The crate owns the log on stderr, the registry of the metrics of agents
+//! and controllers ([`metrics()`]), and the listeners of `/metrics`, `/healthz` and `/readyz`. It decides which words a log filter may
+//! have, which series exist from the start, and how many connections a listener has and how long they last. It does not decide when a
+//! process is ready: the process gives it [`health::Health`], and reports events where they happen.
 //!
-//! | module | what it has |
+//! It touches stderr, TCP listeners and `/proc`, and writes no files. No label names an Instance or a device, so the number of
+//! series is bounded. `petiole web` uses [`http::serve_routes`] for the same limits.
+//!
+//! | question | file |
 //! |---|---|
-//! | [`cluster`], [`metrics`](mod@metrics) | the metrics of a node, of a cluster, and of every process |
-//! | [`health`], [`http`] | what a process lacks, and the socket that says so |
-//! | [`values`] | labels of metrics |
-//!
-//! [`start`] begins the log.
+//! | How do I add a metric? | [`metrics`](mod@metrics) or [`cluster`]; `births` if it begins with 0; then `docs/metrics.md` |
+//! | Which kinds of metrics does the library lack? | [`values`], and `State` of petiole-base |
+//! | Why does a probe answer 503? | [`health`]; the caller's conditions |
+//! | What bounds a client of the port? | [`http`] |
+//! | Why does `curl` get another format than Prometheus? | `plain` |
+//! | Why was my `--log` refused, and what is escaped? | `filter`, `text` |
+//! | Where do `process_…` and `petiole_mdns_…` come from? | `process`, `mdns` |
 mod births;
 pub mod cluster;
 mod filter;

@@ -285,20 +285,20 @@ impl Metrics {
 
     /// Counts the first complete answer of a discovery.
     pub fn count_first_answer(&self, handler: &str) {
-        self.count_discoveries(handler, "Success", 1);
+        self.discoveries(handler, "Success").inc_by(1);
     }
 
     /// Counts the end of a discovery that was not stopped.
     pub fn count_failed_discovery(&self, handler: &str) {
-        self.count_discoveries(handler, "Fail", 1);
+        self.discoveries(handler, "Fail").inc_by(1);
     }
 
-    pub(super) fn count_discoveries(&self, handler: &str, result: &str, by: u64) {
+    pub(super) fn discoveries(&self, handler: &str, result: &str) -> Counter {
         let labels = [
             label("discovery_handler_name", handler),
             label("result", result),
         ];
-        self.discovery_results.get_or_create(&labels).0.inc_by(by);
+        self.discovery_results.get_or_create(&labels).0.clone()
     }
 
     /// Records the time from the start of a discovery to its first complete set.
@@ -313,26 +313,18 @@ impl Metrics {
             .remove(&[label("configuration", configuration)]);
     }
 
-    pub fn count_registration(&self, outcome: Registration) {
-        self.count_registrations(outcome, 1);
-    }
-
-    pub(super) fn count_registrations(&self, outcome: Registration, by: u64) {
+    pub fn registrations(&self, outcome: Registration) -> Counter {
         let result = match outcome {
             Registration::Registered => "registered",
             Registration::Failed => "failed",
             Registration::NoStream => "no_stream",
         };
         let labels = [label("result", result)];
-        self.registrations.get_or_create(&labels).inc_by(by);
+        self.registrations.get_or_create_owned(&labels)
     }
 
-    /// Counts a claim. `refused` is the reason of a refused one, from a bounded list.
-    pub fn count_claim(&self, refused: Option<&'static str>) {
-        self.count_claims(refused, 1);
-    }
-
-    pub(super) fn count_claims(&self, refused: Option<&'static str>, by: u64) {
+    /// `refused` is the reason of refused claims, from a bounded list.
+    pub fn claims(&self, refused: Option<&'static str>) -> Counter {
         let result = if refused.is_some() {
             "refused"
         } else {
@@ -342,7 +334,7 @@ impl Metrics {
             label("result", result),
             label("reason", refused.unwrap_or_default()),
         ];
-        self.claims.get_or_create(&labels).inc_by(by);
+        self.claims.get_or_create_owned(&labels)
     }
 
     /// Returns a timer that records the duration of an Allocate call when it is dropped.
@@ -350,18 +342,14 @@ impl Metrics {
         Timer::new(self.allocate_time.metric())
     }
 
-    pub fn count_capacity_patch(&self, outcome: CapacityPatch) {
-        self.count_capacity_patches(outcome, 1);
-    }
-
-    pub(super) fn count_capacity_patches(&self, outcome: CapacityPatch, by: u64) {
+    pub fn capacity_patches(&self, outcome: CapacityPatch) -> Counter {
         let result = match outcome {
             CapacityPatch::Applied => "applied",
             CapacityPatch::Superseded => "superseded",
             CapacityPatch::Failed => "failed",
         };
         let labels = [label("result", result)];
-        self.capacity_patches.get_or_create(&labels).inc_by(by);
+        self.capacity_patches.get_or_create_owned(&labels)
     }
 
     pub fn count_api_write(&self, write: ApiWrite) {
@@ -373,18 +361,14 @@ impl Metrics {
         self.api_writes.get_or_create(&labels).inc();
     }
 
-    pub fn count_event(&self, outcome: EventOutcome) {
-        self.count_events(outcome, 1);
-    }
-
-    pub(super) fn count_events(&self, outcome: EventOutcome, by: u64) {
+    pub fn events(&self, outcome: EventOutcome) -> Counter {
         let result = match outcome {
             EventOutcome::Written => "written",
             EventOutcome::Failed => "failed",
             EventOutcome::Dropped => "dropped",
         };
         let labels = [label("result", result)];
-        self.events.get_or_create(&labels).inc_by(by);
+        self.events.get_or_create_owned(&labels)
     }
 }
 

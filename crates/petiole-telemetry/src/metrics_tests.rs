@@ -34,17 +34,17 @@ fn touched() -> Metrics {
     metrics.set_plugins_registered(2);
     metrics.count_first_answer("zeroconf");
     metrics.observe_discovery("cam", Duration::from_millis(300));
-    metrics.count_registration(Registration::Registered);
-    metrics.count_claim(None);
-    metrics.count_claim(Some("full"));
+    metrics.registrations(Registration::Registered).inc();
+    metrics.claims(None).inc();
+    metrics.claims(Some("full")).inc();
     drop(metrics.time_allocate());
-    metrics.count_capacity_patch(CapacityPatch::Applied);
+    metrics.capacity_patches(CapacityPatch::Applied).inc();
     metrics.count_api_write(ApiWrite {
         kind: "instances",
         verb: "patch",
         code: "2xx",
     });
-    metrics.count_event(EventOutcome::Dropped);
+    metrics.events(EventOutcome::Dropped).inc();
     metrics.mdns.count_packets([("sent", 2), ("received", 0)]);
     metrics.mdns.count_records(1, 3);
     metrics.begin_agent(["zeroconf"]);

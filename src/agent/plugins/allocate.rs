@@ -377,6 +377,8 @@ impl Allocator {
 
 /// Counts a claim, made or not.
 fn counted<T>(claimed: Result<T, Denied>) -> Result<T, Denied> {
-    metrics().count_claim(claimed.as_ref().err().map(Denied::word));
+    metrics()
+        .claims(claimed.as_ref().err().map(Denied::word))
+        .inc();
     claimed
 }

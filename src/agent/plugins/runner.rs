@@ -276,18 +276,18 @@ impl Plugin {
         // In a box of its own, because its memory would stay reserved in every plugin.
         let registered = Box::pin(self.registrar.register(kubelet, self.request(socket)));
         if let Err(e) = registered.await {
-            metrics().count_registration(Registration::Failed);
+            metrics().registrations(Registration::Failed).inc();
             debug!("registration: {e:#}");
             return Ok(());
         }
         let opened = streams.wait_for(|streams| streams.opened > before);
         if timeout(FIRST_STREAM_TIMEOUT, opened).await.is_err() {
-            metrics().count_registration(Registration::NoStream);
+            metrics().registrations(Registration::NoStream).inc();
             warn!("the kubelet took the registration and opened no stream");
             return Ok(());
         }
         self.set_registered(true);
-        metrics().count_registration(Registration::Registered);
+        metrics().registrations(Registration::Registered).inc();
         info!(%socket, "registered with the kubelet");
         let kubelets = before + 1;
         streams

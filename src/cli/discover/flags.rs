@@ -1,11 +1,10 @@
 //! Defines the flags of `petiole discover`.
 use super::input::Input;
 use crate::{cli::device_paths::DevFlag, discovery::external::Endpoint};
-use clap::{Args, ValueEnum};
+use clap::Args;
 #[cfg(feature = "people")]
 use petiole_cli::connection::ConnectionFlags;
-use petiole_cli::duration::duration;
-use std::time::Duration;
+use petiole_cli::discover::HandlerFlags;
 
 /// The flags of `petiole discover`.
 #[derive(Debug, Args)]
@@ -30,12 +29,11 @@ Examples:
   petiole discover cameras --endpoint unix:///var/lib/akri/cameras.sock --details cameras.yaml
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, paths, onvif, opcua, mqtt, probe
-    /// or debugEcho
-    pub(super) handler: String,
+    #[command(flatten)]
+    pub(super) run: HandlerFlags,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "mark")]
     pub(super) endpoint: Option<Endpoint>,
     /// All nodes find the same devices (only with --endpoint), so that the names of Instances do not contain the node
     #[arg(long, requires = "endpoint")]
@@ -47,26 +45,6 @@ pub struct Flags {
     #[cfg(feature = "people")]
     #[command(flatten)]
     pub(super) connection: ConnectionFlags,
-    /// File with `discoveryDetails` or with a whole Configuration; - is stdin
-    #[arg(long, value_name = "FILE")]
-    pub(super) details: String,
-    /// Duration of the discovery: 5s, 500ms, 1m30s
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    pub(super) look: Option<Duration>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub(super) output: Output,
-    /// With `-o yaml`, print a Configuration that finds only the devices with these ids or names of Instances
-    #[arg(long, value_name = "DEVICE", conflicts_with = "endpoint")]
-    pub(super) mark: Vec<String>,
-    /// Show the conversation on stderr: what was asked, what came, and what was ignored and why (zeroconf,
-    /// onvif, opcua, mqtt, probe)
-    #[arg(short, long)]
-    pub(super) verbose: bool,
-    /// Name of the Configuration, with which the names of Instances begin [default: the file's Configuration, else the
-    /// handler]
-    #[arg(long, value_name = "NAME")]
-    pub(super) configuration: Option<String>,
     #[command(flatten)]
     pub(super) dev: DevFlag,
     /// Node of local devices, which is part of the names of their Instances
@@ -82,7 +60,7 @@ pub struct Flags {
 impl Flags {
     /// Returns what to log where the user has not said.
     pub(in crate::cli) fn log(&self) -> &'static str {
-        if self.verbose {
+        if self.run.verbose {
             "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::opcua=debug,petiole::discovery::handlers::mqtt=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
         } else {
             "warn,petiole::progress=debug"
@@ -91,19 +69,8 @@ impl Flags {
 
     /// Returns the name of the Configuration.
     pub(super) fn named(&self, input: &Input) -> String {
-        let name = self.configuration.as_ref().or(input.name.as_ref());
-        name.cloned().unwrap_or_else(|| self.handler.to_lowercase())
+        let name = self.run.configuration.as_ref().or(input.name.as_ref());
+        name.cloned()
+            .unwrap_or_else(|| self.run.handler.to_lowercase())
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    /// A line for each change: Instance, address of the device, its id
-    Table,
-    /// The same, with all properties
-    Wide,
-    /// One list at the end
-    Json,
-    /// One list at the end
-    Yaml,
 }

@@ -6,8 +6,9 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use petiole_base::collect::CollectMap as _;
+use petiole_cli::discover::{END, text_of};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, io::BufRead as _};
+use std::collections::BTreeMap;
 
 /// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,21 +25,6 @@ pub(super) struct Input {
     configuration: Option<Value>,
     /// The discovery ends when stdin ends.
     pub(super) is_attached: bool,
-}
-
-/// The byte that ends the text on a stdin which stays open. The discovery then ends with stdin: so a command that was
-/// started in a Pod does not outlive the one who started it.
-pub(super) const END: u8 = 0;
-
-/// Returns the text of a file, or of stdin for `-`.
-pub(super) fn text_of(path: &str) -> anyhow::Result<String> {
-    if path != "-" {
-        return std::fs::read_to_string(path).with_context(|| format!("{path} cannot be read"));
-    }
-    let mut text = vec![];
-    let read = std::io::stdin().lock().read_until(END, &mut text);
-    read.context("stdin cannot be read")?;
-    String::from_utf8(text).context("stdin is not UTF-8")
 }
 
 impl Input {
@@ -159,6 +145,16 @@ mod tests {
                 .unwrap()
                 .is_attached
         );
+    }
+
+    #[test]
+    fn lines_may_end_as_windows_ends_them() {
+        let input = Input::parse("kind: _http._tcp\r\n\0".into()).unwrap();
+        let details = yaml::bounded(&input.details, 1000).unwrap();
+        assert_eq!(details, json!({"kind": "_http._tcp"}));
+        let manifest = "kind: Configuration\r\nspec:\r\n  discoveryHandler:\r\n    name: zeroconf\r\n    discoveryDetails: |-\r\n      kind: _http._tcp\r\n      name: gate\r\n";
+        let input = Input::parse(manifest.into()).unwrap();
+        assert_eq!(input.details, "kind: _http._tcp\nname: gate");
     }
 
     #[test]

@@ -1,9 +1,6 @@
 //! Writes the devices of a Configuration as a list: for programs as JSON, and for Prometheus as `http_sd`. Pure.
 use crate::{
-    api::{
-        instance::{Instance, is_seen},
-        names,
-    },
+    api::instance::{Instance, is_seen},
     controller::world::World,
     model::{address::address, typed_names::ConfigurationKey},
 };
@@ -116,12 +113,10 @@ impl Devices {
 
 fn device(instance: &Instance) -> Device<'_> {
     let (spec, status) = (&instance.spec, instance.status.as_ref());
-    let annotations = instance.metadata.annotations.as_ref();
-    let id = annotations.and_then(|annotations| annotations.get(names::DEVICE_ID));
     let nodes = spec.nodes.iter().map(|node| node.as_str());
     Device {
         instance: instance.metadata.name.as_deref().unwrap_or_default(),
-        device: id.map(String::as_str),
+        device: instance.device_id().map(String::as_str),
         address: address(&spec.broker_properties),
         healthy: instance.unavailable().is_none(),
         nodes: nodes

@@ -119,8 +119,7 @@ pub(super) fn left_out_by(
 
 /// Returns the condition `Ready` as it was written last.
 pub(super) fn last_ready(configuration: &Configuration) -> Option<&Condition> {
-    let status = configuration.status.as_ref()?;
-    Condition::of_type(&status.conditions, ConditionType::Ready)
+    configuration.condition(ConditionType::Ready)
 }
 
 /// Returns why the condition waits for nodes. A few nodes are named once the condition has waited for some time: before, each

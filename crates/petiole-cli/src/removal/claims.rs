@@ -98,15 +98,6 @@ pub async fn tidy_offers(
     client: &Client,
     mut report: impl FnMut(Offer<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let removed = remove(settings, client, &mut report).await;
-    removed.map_err(|failure| failure.error)
-}
-
-async fn remove(
-    settings: &Settings,
-    client: &Client,
-    report: &mut impl FnMut(Offer<'_>) -> anyhow::Result<()>,
-) -> Result<(), Failure> {
     let configurations = configurations(client, &settings.namespaces).await?;
     let given_out = given_out(&configurations);
     // Pools of other namespaces may be another installation's.
@@ -122,11 +113,10 @@ async fn remove(
             offer.delete(client).await?;
             Action::Removed
         };
-        let said = report(Offer::Stale(offer.kind.plural(), &offer.name, action));
-        said.map_err(Failure::permanent)?;
+        report(Offer::Stale(offer.kind.plural(), &offer.name, action))?;
     }
     for command in stuck(client).await? {
-        report(Offer::Stuck(&command)).map_err(Failure::permanent)?;
+        report(Offer::Stuck(&command))?;
     }
     Ok(())
 }

@@ -30,6 +30,12 @@ impl Failure {
     }
 }
 
+impl From<Failure> for anyhow::Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,7 +67,11 @@ pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<
             Err(failure) => warn!("{:#}; retrying", failure.error),
         }
         if began.elapsed() + CHECK_INTERVAL > settings.timeout {
-            return left_after(&remains, settings.timeout);
+            bail!(
+                "not finished within {:?}; what is left: {}",
+                settings.timeout,
+                remains.join("; ")
+            );
         }
         sleep(CHECK_INTERVAL).await;
     }
@@ -137,15 +141,4 @@ async fn delete(client: &Client, metadata: ObjectMeta) -> Result<(), Failure> {
             Ok(())
         }
     }
-}
-
-/// Returns an error that names what is left after the timeout, if anything is.
-fn left_after(left: &[String], timeout: Duration) -> anyhow::Result<()> {
-    if left.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "not finished within {timeout:?}; what is left: {}",
-        left.join("; ")
-    )
 }

@@ -7,7 +7,7 @@ use super::{
     manager::DeviceManager,
     plan::{self, Choice, Refusal, Request, Reuse},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tokio::{sync::oneshot, time::Instant};
 use tracing::warn;
 
@@ -47,17 +47,6 @@ pub(crate) enum StartError {
     Allocation(#[from] AllocationError),
 }
 
-/// The outcome of [`DeviceManager::claim`].
-enum Claimed {
-    Nothing,
-    Ask {
-        plugin: Plugin,
-        available: BTreeSet<String>,
-        must_include: BTreeSet<String>,
-    },
-    Devices(Option<Plugin>, BTreeSet<String>),
-}
-
 impl DeviceManager {
     /// Allocates every resource in `limits`. On an error the devices of earlier resources stay allocated until the Pod
     /// ends.
@@ -86,19 +75,20 @@ impl DeviceManager {
 
     async fn allocate_resource(&self, request: &Request<'_>) -> Result<bool, AllocationError> {
         let mut preferred = None;
+        let unknown = || AllocationError::UnknownPlugin(request.resource.to_owned());
         let (plugin, ids) = loop {
-            match self.claim(request, preferred.as_deref())? {
-                Claimed::Nothing => return Ok(false),
-                Claimed::Ask {
-                    mut plugin,
+            let (plugin, choice) = self.claim(request, preferred.as_deref())?;
+            match choice {
+                Choice::Nothing => return Ok(false),
+                Choice::AskPreferred {
                     available,
                     must_include,
                 } => {
-                    let size = request.quantity;
+                    let (mut plugin, size) = (plugin.ok_or_else(unknown)?, request.quantity);
                     let answer = plugin.preferred(&available, &must_include, size).await;
                     preferred = Some(answer?);
                 }
-                Claimed::Devices(plugin, ids) => break (plugin, ids),
+                Choice::Take(ids) => break (plugin, ids),
             }
         };
         let unanswered = Unanswered {
@@ -125,31 +115,27 @@ impl DeviceManager {
         &self,
         request: &Request<'_>,
         preferred: Option<&[String]>,
-    ) -> Result<Claimed, AllocationError> {
-        let mut outcome = Ok(Claimed::Nothing);
+    ) -> Result<(Option<Plugin>, Choice), AllocationError> {
+        let mut outcome = Ok((None, Choice::Nothing));
         self.shared.inventory.send_if_modified(|inventory| {
             let resource = inventory.resource(request.resource);
             let endpoint = resource.and_then(|resource| resource.endpoint());
             let plugin = endpoint.and_then(|endpoint| endpoint.client.clone());
             let unknown = || AllocationError::UnknownPlugin(request.resource.to_owned());
-            outcome = match plan::choose(inventory, request, preferred) {
-                Ok(Choice::Nothing) => Ok(Claimed::Nothing),
-                Ok(Choice::AskPreferred {
-                    available,
-                    must_include,
-                }) => plugin.ok_or_else(unknown).map(|plugin| Claimed::Ask {
-                    plugin,
-                    available,
-                    must_include,
-                }),
-                Ok(Choice::Take(ids)) if endpoint.is_some() => {
-                    inventory.hold(request.resource, request.holder, &ids);
-                    Ok(Claimed::Devices(plugin, ids))
-                }
-                Ok(Choice::Take(_)) => Err(unknown()),
-                Err(refusal) => Err(refusal.into()),
+            let choice = match plan::choose(inventory, request, preferred) {
+                Ok(Choice::Take(_)) if endpoint.is_none() => Err(unknown()),
+                choice => choice.map_err(AllocationError::from),
             };
-            matches!(outcome, Ok(Claimed::Devices(..)))
+            let ids = match &choice {
+                Ok(Choice::Take(ids)) => Some(ids),
+                Ok(Choice::Nothing | Choice::AskPreferred { .. }) | Err(_) => None,
+            };
+            if let Some(ids) = ids {
+                inventory.hold(request.resource, request.holder, ids);
+            }
+            let is_modified = ids.is_some();
+            outcome = choice.map(|choice| (plugin, choice));
+            is_modified
         });
         outcome
     }

@@ -6,10 +6,7 @@ use petiole_kubelet_api::{
     device_plugin::ContainerAllocateResponse,
 };
 use prost::Message as _;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// A claim that cannot be read. It is left out, as in the Go kubelet; the other claims are valid.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -18,34 +15,6 @@ pub(crate) struct UnreadableClaim {
     resource: String,
     pod_uid: String,
     container: String,
-}
-
-/// The content of a checkpoint.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Restored {
-    pub(crate) claims: Vec<RestoredClaim>,
-    pub(crate) resources: BTreeSet<String>,
-    pub(crate) left_out: Vec<UnreadableClaim>,
-}
-
-/// A claim from the checkpoint.
-#[derive(Debug, PartialEq)]
-pub(crate) struct RestoredClaim {
-    pub(crate) resource: String,
-    pub(crate) holder: Holder,
-    pub(crate) claim: Claim,
-}
-
-impl Restored {
-    /// Adds the content to the inventory. The plugins become stopped ones, whose grace period begins now.
-    pub(crate) fn put_into<C>(self, inventory: &mut Inventory<C>, now: Duration) {
-        for resource in &self.resources {
-            inventory.restore_resource(resource, now);
-        }
-        for restored in self.claims {
-            inventory.restore_claim(&restored.resource, restored.holder, restored.claim);
-        }
-    }
 }
 
 pub(crate) fn write<C>(inventory: &Inventory<C>) -> Vec<u8> {
@@ -65,20 +34,44 @@ pub(crate) fn write<C>(inventory: &Inventory<C>) -> Vec<u8> {
     written(data)
 }
 
-pub(crate) fn read(bytes: &[u8]) -> Result<Restored, Error> {
+/// Adds the content of a checkpoint to the inventory, and returns the claims that are left out. The plugins become stopped ones,
+/// whose grace period begins now.
+pub(crate) fn read<C>(
+    bytes: &[u8],
+    inventory: &mut Inventory<C>,
+    now: Duration,
+) -> Result<Vec<UnreadableClaim>, Error> {
     let data = verified(bytes)?;
-    let registered = data.registered_devices.unwrap_or_default();
-    let mut restored = Restored {
-        resources: registered.into_keys().collect(),
-        ..Restored::default()
-    };
-    for entry in data.pod_device_entries.unwrap_or_default() {
-        match claim(entry) {
-            Ok(claim) => restored.claims.push(claim),
-            Err(unreadable) => restored.left_out.push(unreadable),
-        }
+    for resource in data.registered_devices.unwrap_or_default().keys() {
+        inventory.restore_resource(resource, now);
     }
-    Ok(restored)
+    let mut left_out = vec![];
+    for entry in data.pod_device_entries.unwrap_or_default() {
+        let response = entry.response();
+        let response =
+            response.and_then(|bytes| ContainerAllocateResponse::decode(bytes.as_slice()).ok());
+        let Some(response) = response else {
+            left_out.push(UnreadableClaim {
+                resource: entry.resource_name,
+                pod_uid: entry.pod_uid,
+                container: entry.container_name,
+            });
+            continue;
+        };
+        let ids = entry.device_ids.unwrap_or_default().into_iter();
+        let claim = Claim {
+            ids: ids
+                .map(|(node, ids)| (node, ids.unwrap_or_default().into_iter().collect()))
+                .collect(),
+            response: Some(response),
+        };
+        let holder = Holder {
+            pod_uid: entry.pod_uid,
+            container: entry.container_name,
+        };
+        inventory.restore_claim(&entry.resource_name, holder, claim);
+    }
+    Ok(left_out)
 }
 
 fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
@@ -96,33 +89,6 @@ fn entry(resource: &str, holder: &Holder, claim: &Claim) -> Option<Entry> {
     })
 }
 
-fn claim(entry: Entry) -> Result<RestoredClaim, UnreadableClaim> {
-    let response = entry
-        .response()
-        .and_then(|bytes| ContainerAllocateResponse::decode(bytes.as_slice()).ok())
-        .ok_or_else(|| UnreadableClaim {
-            resource: entry.resource_name.clone(),
-            pod_uid: entry.pod_uid.clone(),
-            container: entry.container_name.clone(),
-        })?;
-    let ids = entry.device_ids.unwrap_or_default().into_iter();
-    let claim = Claim {
-        ids: ids
-            .map(|(node, ids)| (node, ids.unwrap_or_default().into_iter().collect()))
-            .collect(),
-        response: Some(response),
-    };
-    let holder = Holder {
-        pod_uid: entry.pod_uid,
-        container: entry.container_name,
-    };
-    Ok(RestoredClaim {
-        resource: entry.resource_name,
-        holder,
-        claim,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,28 +97,31 @@ mod tests {
     /// A checkpoint that a Go kubelet 1.36.3 wrote.
     const SAMPLE: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"uid-1","ContainerName":"c","ResourceName":"akri.sh/cam-1","DeviceIDs":{"-1":["b"]},"AllocResp":"CgYKAUsSAVY="}],"RegisteredDevices":{"akri.sh/cam-1":["a","b"]}},"Checksum":2270218631}"#;
 
-    fn inventory_of(restored: Restored) -> Inventory<()> {
+    /// Returns the inventory of a checkpoint, without a claim that is left out.
+    fn restored(bytes: &[u8]) -> Inventory<()> {
         let mut inventory = Inventory::default();
-        restored.put_into(&mut inventory, Duration::ZERO);
+        let left_out = read(bytes, &mut inventory, Duration::ZERO).unwrap();
+        assert_eq!(left_out, []);
         inventory
+    }
+
+    fn holder(pod_uid: &str, container: &str) -> Holder {
+        Holder {
+            pod_uid: pod_uid.to_owned(),
+            container: container.to_owned(),
+        }
     }
 
     #[test]
     fn a_checkpoint_of_the_go_kubelet_is_read() {
-        let restored = read(SAMPLE.as_bytes()).unwrap();
-        let RestoredClaim {
-            resource,
-            holder,
-            claim,
-        } = &restored.claims[0];
-        assert_eq!(resource, "akri.sh/cam-1");
-        assert_eq!(
-            (holder.pod_uid.as_str(), holder.container.as_str()),
-            ("uid-1", "c")
-        );
+        let inventory = restored(SAMPLE.as_bytes());
+        let names: Vec<&String> = inventory.resources().keys().collect();
+        assert_eq!(names, ["akri.sh/cam-1"]);
+        let resource = inventory.resource("akri.sh/cam-1").unwrap();
+        assert!(resource.endpoint().is_some(), "it was registered");
+        let claim = &resource.holders()[&holder("uid-1", "c")];
         assert_eq!(claim.device_ids(), ["b".to_owned()].into());
         assert_eq!(claim.response.as_ref().unwrap().envs["K"], "V");
-        assert_eq!(restored.resources, ["akri.sh/cam-1".to_owned()].into());
     }
 
     #[test]
@@ -164,17 +133,18 @@ mod tests {
         // This is a map whose key is not UTF-8.
         unreadable.alloc_resp = Some(encoded(b"\x0a\x06\x0a\x01\xff\x12\x01V"));
         entries.insert(0, unreadable);
-        let restored = read(&written(data)).unwrap();
-        assert_eq!(restored.claims.len(), 1);
-        assert_eq!(restored.claims[0].holder.container, "c");
-        assert_eq!(restored.left_out[0].container, "d");
-        assert_eq!(restored.resources.len(), 1);
+        let mut inventory = Inventory::<()>::default();
+        let left_out = read(&written(data), &mut inventory, Duration::ZERO).unwrap();
+        assert_eq!(left_out[0].container, "d");
+        let resource = inventory.resource("akri.sh/cam-1").unwrap();
+        let holders: Vec<&Holder> = resource.holders().keys().collect();
+        assert_eq!(holders, [&holder("uid-1", "c")]);
     }
 
     #[test]
     fn what_is_written_is_what_go_writes() {
         use petiole_kubelet_api::device_plugin::{Device, HEALTHY};
-        let mut inventory = inventory_of(read(SAMPLE.as_bytes()).unwrap());
+        let mut inventory = restored(SAMPLE.as_bytes());
         let endpoint = super::super::inventory::Endpoint {
             socket: "x".into(),
             generation: 1,
@@ -196,10 +166,7 @@ mod tests {
     fn what_go_escapes_is_escaped_and_read_back() {
         let mut inventory = Inventory::<()>::default();
         inventory.restore_resource("x.io/r", Duration::ZERO);
-        let holder = Holder {
-            pod_uid: "<a&b>".to_owned(),
-            container: "\u{2028}".to_owned(),
-        };
+        let holder = holder("<a&b>", "\u{2028}");
         let claim = Claim {
             response: Some(ContainerAllocateResponse::default()),
             ..Claim::default()
@@ -209,14 +176,25 @@ mod tests {
         let text = String::from_utf8(bytes.clone()).unwrap();
         let want = r#""PodUID":"\u003ca\u0026b\u003e","ContainerName":"\u2028""#;
         assert!(text.contains(want), "{text}");
-        assert_eq!(read(&bytes).unwrap().claims[0].holder, holder);
+        let resources = restored(&bytes);
+        assert!(
+            resources
+                .resource("x.io/r")
+                .unwrap()
+                .holders()
+                .contains_key(&holder)
+        );
     }
 
     #[test]
     fn a_changed_byte_is_noticed() {
         let changed = SAMPLE.replace("uid-1", "uid-2");
         assert!(matches!(
-            read(changed.as_bytes()),
+            read(
+                changed.as_bytes(),
+                &mut Inventory::<()>::default(),
+                Duration::ZERO
+            ),
             Err(Error::Checksum { .. })
         ));
     }
@@ -224,7 +202,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            read(&bytes).ok();
+            read(&bytes, &mut Inventory::<()>::default(), Duration::ZERO).ok();
         }
 
         #[test]
@@ -232,14 +210,17 @@ mod tests {
             entries in prop::collection::btree_map("[a-z]{1,5}", prop::collection::btree_set("[a-z0-9]{1,4}", 1..4), 0..5),
             registered in prop::collection::btree_set("[a-z]{1,5}", 0..5),
         ) {
-            let claims = entries.into_iter().map(|(name, ids)| {
-                let holder = Holder { pod_uid: format!("uid-{name}"), container: "c".into() };
+            let mut inventory = Inventory::<()>::default();
+            for name in &registered {
+                inventory.restore_resource(name, Duration::ZERO);
+            }
+            for (name, ids) in entries {
                 let response = ContainerAllocateResponse { envs: [("K".to_owned(), name.clone())].into(), ..Default::default() };
-                RestoredClaim { resource: name, holder, claim: Claim { ids: [(-1, ids)].into(), response: Some(response) } }
-            }).collect();
-            let restored = Restored { claims, resources: registered, left_out: vec![] };
-            let bytes = write(&inventory_of(read(&write(&inventory_of(restored))).unwrap()));
-            prop_assert_eq!(write(&inventory_of(read(&bytes).unwrap())), bytes);
+                let claim = Claim { ids: [(-1, ids)].into(), response: Some(response) };
+                inventory.restore_claim(&name, holder(&format!("uid-{name}"), "c"), claim);
+            }
+            let bytes = write(&restored(&write(&inventory)));
+            prop_assert_eq!(write(&restored(&bytes)), bytes);
         }
     }
 }

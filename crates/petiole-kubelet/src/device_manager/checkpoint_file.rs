@@ -1,10 +1,6 @@
 //! Reads the checkpoint at start and keeps its file up to date. The Go kubelet writes after every message of a plugin,
 //! even without a change. Here changes are collected first, but an allocation waits until it is on the disk.
-use super::{
-    checkpoint::{self, Restored},
-    endpoint::Plugin,
-    inventory::Inventory,
-};
+use super::{checkpoint, endpoint::Plugin, inventory::Inventory};
 use petiole_base::waits::sleep_until_or_never;
 use petiole_base::{backoff::Backoff, files};
 use petiole_kubelet_api::checkpoint::FILE;
@@ -57,23 +53,25 @@ struct Written {
 
 /// Reads the checkpoint of the last kubelet on this folder. An unreadable checkpoint counts as empty, as in the Go
 /// kubelet.
-pub(super) fn read(folder: &Path) -> Restored {
+pub(super) fn read(folder: &Path) -> Inventory<Plugin> {
     let path = folder.join(FILE);
+    let mut inventory = Inventory::default();
     let bytes = match fs::read(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Restored::default(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return inventory,
         read => read,
     };
-    let restored = bytes
-        .map_err(|e| e.to_string())
-        .and_then(|bytes| checkpoint::read(&bytes).map_err(|e| e.to_string()));
-    let restored = restored.unwrap_or_else(|error| {
-        warn!(path = %path.display(), %error, "cannot read the checkpoint; starting without it");
-        Restored::default()
+    let left_out = bytes.map_err(|e| e.to_string()).and_then(|bytes| {
+        let read = checkpoint::read(&bytes, &mut inventory, Duration::ZERO);
+        read.map_err(|e| e.to_string())
     });
-    for claim in &restored.left_out {
+    let left_out = left_out.unwrap_or_else(|error| {
+        warn!(path = %path.display(), %error, "cannot read the checkpoint; starting without it");
+        vec![]
+    });
+    for claim in &left_out {
         warn!(path = %path.display(), "{claim}; the other claims are kept");
     }
-    restored
+    inventory
 }
 
 impl CheckpointWriter {

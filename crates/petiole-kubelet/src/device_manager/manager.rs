@@ -65,11 +65,10 @@ pub(crate) struct Tasks {
 impl DeviceManager {
     /// Restores the checkpoint in `folder`. Returns the device manager and its tasks.
     pub(crate) fn start(folder: &Path, settings: &Settings, metrics: Metrics) -> (Self, Tasks) {
-        let restored = checkpoint_file::read(folder);
-        let holders = restored.claims.iter().map(|claim| claim.holder.clone());
-        let holders = holders.collect();
-        let mut inventory = Inventory::default();
-        restored.put_into(&mut inventory, Duration::ZERO);
+        let inventory = checkpoint_file::read(folder);
+        let resources = inventory.resources().values();
+        let holders = resources.flat_map(|resource| resource.holders().keys().cloned());
+        let restored = holders.collect();
         let (streams, streams_rx) = mpsc::channel(STREAM_QUEUE);
         let (saves, requests) = mpsc::channel(SAVE_QUEUE);
         let (inventory, inventory_rx) = watch::channel(inventory);
@@ -79,7 +78,7 @@ impl DeviceManager {
             endpoint_grace: settings.endpoint_grace,
             call_limits: settings.call_limits,
             metrics,
-            restored: holders,
+            restored,
             streams,
             saves,
         };

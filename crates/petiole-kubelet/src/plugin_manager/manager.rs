@@ -4,7 +4,7 @@ use super::{
     folder, operation,
     plan::{self, Desired, Hold, Key, Operation, Source, plan},
     plugin::{Handlers, Registered, Request},
-    report::{Refusal, Report},
+    report::{Entry, Report},
 };
 use crate::metrics::Metrics;
 use std::{
@@ -53,7 +53,7 @@ struct Failing {
 struct Outcome {
     key: Key,
     generation: u64,
-    result: Result<Registered, Refusal>,
+    result: Result<Registered, Entry>,
 }
 
 impl PluginManager {
@@ -234,10 +234,11 @@ impl PluginManager {
                 self.registered.insert(key.clone(), registered);
             }
             Err(refusal) => {
-                warn!(socket = %key.socket.display(), error = %refusal.error, "plugin not registered");
+                let error = refusal.refused.as_deref().unwrap_or_default();
+                warn!(socket = %key.socket.display(), error, "plugin not registered");
                 if self.is_wanted(&key) {
                     self.report.send_modify(|report| {
-                        report.refused(&key, generation, refusal);
+                        report.refused(&key, refusal);
                     });
                 }
                 self.fail(&key, generation);

@@ -2,7 +2,7 @@
 use super::{
     plan::Source,
     plugin::{DEVICE_PLUGIN, Handlers, PluginInfo, Registered, Request},
-    report::Refusal,
+    report::Entry,
 };
 use crate::go_errors;
 use petiole_kubelet_api::{
@@ -30,7 +30,7 @@ pub(super) async fn answer(
     handlers: &Handlers,
     mut request: Request,
     generation: u64,
-) -> Result<Registered, Refusal> {
+) -> Result<Registered, Entry> {
     let info = PluginInfo {
         name: request.name,
         endpoint: request.endpoint,
@@ -38,7 +38,7 @@ pub(super) async fn answer(
         generation,
         source: Source::Service,
     };
-    let refusal = |error: String| refusal(DEVICE_PLUGIN, &info, error);
+    let refusal = |error: String| Entry::new(DEVICE_PLUGIN, &info, Some(error));
     let result = tokio::select! {
         // A caller may have gone while its request waited. Its plugin is not dialled then.
         biased;
@@ -60,7 +60,7 @@ pub(super) async fn introduce(
     handlers: &Handlers,
     socket: &Path,
     generation: u64,
-) -> Result<Registered, Refusal> {
+) -> Result<Registered, Entry> {
     let unknown = PluginInfo {
         name: socket
             .file_name()
@@ -72,10 +72,11 @@ pub(super) async fn introduce(
         source: Source::Folder,
     };
     let asked = ask(socket).await;
-    let (mut client, introduction) = asked.map_err(|error| refusal("", &unknown, error))?;
+    let (mut client, introduction) =
+        asked.map_err(|error| Entry::new("", &unknown, Some(error)))?;
     let kind = introduction.r#type.clone();
     let info = info(introduction, unknown);
-    let refusal = |error: String| refusal(&kind, &info, error);
+    let refusal = |error: String| Entry::new(&kind, &info, Some(error));
     let accepted = accept(handlers, &kind, info.clone()).await;
     let result = accepted.map_err(|failed| failed.folder_text(socket));
     let notified = notify(&mut client, &result).await;
@@ -155,15 +156,6 @@ async fn accept(handlers: &Handlers, kind: &str, info: PluginInfo) -> Result<Reg
         kind,
         info,
     })
-}
-
-fn refusal(kind: &str, info: &PluginInfo, error: String) -> Refusal {
-    Refusal {
-        kind: kind.to_owned(),
-        name: info.name.clone(),
-        endpoint: info.endpoint.clone(),
-        error,
-    }
 }
 
 /// Converts the answer to GetInfo. A plugin that names no endpoint serves on the socket of the registration.

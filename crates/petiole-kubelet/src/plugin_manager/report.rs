@@ -22,13 +22,17 @@ pub(crate) struct Entry {
     generation: u64,
 }
 
-/// A rejected plugin, with the error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) kind: String,
-    pub(crate) name: String,
-    pub(crate) endpoint: PathBuf,
-    pub(crate) error: String,
+impl Entry {
+    /// Returns what is said of a plugin; with an error it is rejected.
+    pub(super) fn new(kind: &str, plugin: &PluginInfo, refused: Option<String>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: plugin.name.clone(),
+            endpoint: plugin.endpoint.clone(),
+            refused,
+            generation: plugin.generation,
+        }
+    }
 }
 
 impl Report {
@@ -41,26 +45,13 @@ impl Report {
         self.entries.retain(|_, entry| {
             entry.refused.is_none() || entry.kind != kind || entry.name != plugin.name
         });
-        let entry = Entry {
-            kind: kind.to_owned(),
-            name: plugin.name.clone(),
-            endpoint: plugin.endpoint.clone(),
-            refused: None,
-            generation: plugin.generation,
-        };
+        let entry = Entry::new(kind, plugin, None);
         self.entries.insert(key.clone(), entry);
     }
 
     /// Records a rejected plugin, and drops the oldest rejected call beyond the bound.
-    pub(crate) fn refused(&mut self, key: &Key, generation: u64, refusal: Refusal) {
-        let entry = Entry {
-            kind: refusal.kind,
-            name: refusal.name,
-            endpoint: refusal.endpoint,
-            refused: Some(refusal.error),
-            generation,
-        };
-        self.entries.insert(key.clone(), entry);
+    pub(crate) fn refused(&mut self, key: &Key, refused: Entry) {
+        self.entries.insert(key.clone(), refused);
         let calls = self
             .entries
             .iter()
@@ -90,27 +81,27 @@ mod tests {
         }
     }
 
-    fn refusal(name: &str) -> Refusal {
-        Refusal {
-            kind: "DevicePlugin".to_owned(),
+    fn plugin(name: &str, endpoint: &str, generation: u64) -> PluginInfo {
+        PluginInfo {
             name: name.to_owned(),
-            endpoint: "a.sock".into(),
-            error: "no".to_owned(),
+            endpoint: endpoint.into(),
+            versions: vec![],
+            generation,
+            source: Source::Service,
         }
+    }
+
+    fn refused(name: &str, generation: u64) -> Entry {
+        let plugin = plugin(name, "a.sock", generation);
+        Entry::new("DevicePlugin", &plugin, Some("no".to_owned()))
     }
 
     #[test]
     fn a_plugin_that_registers_in_the_end_is_no_longer_refused() {
         let mut report = Report::default();
-        report.refused(&key("a.sock", Some("x.y/a")), 1, refusal("x.y/a"));
-        report.refused(&key("b.sock", Some("x.y/b")), 2, refusal("x.y/b"));
-        let plugin = PluginInfo {
-            name: "x.y/a".to_owned(),
-            endpoint: "other.sock".into(),
-            versions: vec![],
-            generation: 3,
-            source: Source::Service,
-        };
+        report.refused(&key("a.sock", Some("x.y/a")), refused("x.y/a", 1));
+        report.refused(&key("b.sock", Some("x.y/b")), refused("x.y/b", 2));
+        let plugin = plugin("x.y/a", "other.sock", 3);
         report.registered(&key("other.sock", Some("x.y/a")), "DevicePlugin", &plugin);
         let refused = report.entries().filter(|entry| entry.refused.is_some());
         let refused: Vec<_> = refused.map(|entry| entry.name.as_str()).collect();
@@ -121,10 +112,10 @@ mod tests {
     #[test]
     fn of_endless_refusals_the_last_are_kept_and_sockets_in_the_folder_always() {
         let mut report = Report::default();
-        report.refused(&key("reg.sock", None), 0, refusal("in the folder"));
+        report.refused(&key("reg.sock", None), refused("in the folder", 0));
         for generation in 1..=200 {
             let name = format!("x.y/{generation}");
-            report.refused(&key("a.sock", Some(&name)), generation, refusal(&name));
+            report.refused(&key("a.sock", Some(&name)), refused(&name, generation));
         }
         let kept: Vec<u64> = report.entries().map(|entry| entry.generation).collect();
         assert_eq!(kept.len(), REFUSALS + 1);

@@ -9,7 +9,11 @@
 )]
 pub use super::{allocation::Allocation, when_gone::WhenGone};
 use super::{
-    allocation::allocation, condition::Condition, defaults, reason::Reason, when_gone::when_gone,
+    allocation::allocation,
+    condition::{Condition, ConditionType},
+    defaults,
+    reason::Reason,
+    when_gone::when_gone,
 };
 use crate::model::{
     container_devices::ContainerDevices, limits, name_template::NameTemplate,
@@ -365,6 +369,11 @@ impl Configuration {
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let mut wanted = self.spec.node_selector.iter();
         wanted.all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Returns a condition of the status.
+    pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
+        Condition::of_type(&self.status.as_ref()?.conditions, type_)
     }
 }
 

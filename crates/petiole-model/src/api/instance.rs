@@ -207,6 +207,11 @@ impl Instance {
         self.spec.names_node(node) || is_left && self.is_known_to(node)
     }
 
+    /// Returns the id of the device that the Instance was made for. One that Akri made has no note of it until its device is seen.
+    pub fn device_id(&self) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(names::DEVICE_ID)
+    }
+
     /// Returns a condition of the device.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         Condition::of_type(&self.status.as_ref()?.conditions, type_)

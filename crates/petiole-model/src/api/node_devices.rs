@@ -8,7 +8,7 @@ use super::{
     configuration::{Configuration, Problem},
     reason::Reason,
 };
-use crate::model::limits;
+use crate::model::{limits, typed_names::ConfigurationKey};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,14 @@ pub struct ConfigurationView {
         extend("x-kubernetes-list-type" = "atomic")
     )]
     pub own: Option<Vec<SeenDevice>>,
+}
+
+impl NodeDevicesSpec {
+    /// Returns the state of a Configuration on the node.
+    pub fn view_of(&self, key: &ConfigurationKey) -> Option<&ConfigurationView> {
+        let mut views = self.configurations.iter();
+        views.find(|view| view.namespace == key.namespace && view.name == *key.name)
+    }
 }
 
 impl ConfigurationView {

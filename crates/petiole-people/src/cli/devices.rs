@@ -10,10 +10,9 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 use petiole_cli::{
-    colors,
     connection::{ConnectionFlags, NamespaceFlags},
     signals::until_signal,
-    table::{Output, Rows, print, render, table},
+    table::{Columns, Output, Rows, print, render},
 };
 use petiole_model::{api::names, model::printable::printable};
 use serde::Serialize;
@@ -72,9 +71,9 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
             items: &devices,
         };
         let name = |device: &Device| format!("instance.{}/{}", names::GROUP, device.instance);
-        let rows = || [vec![head(&flags)], rows(&flags, &devices)].concat();
+        let columns = || flags.columns([vec![head()], rows(&devices)].concat());
         let names = || devices.iter().map(name).collect();
-        print(&render(flags.output, &list, rows, names)?)?;
+        print(&render(flags.output, &list, columns, names)?)?;
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
         for sentence in node_only::sentences(&snapshot) {
@@ -99,25 +98,30 @@ impl Flags {
             selector: self.selector.clone(),
         }
     }
+
+    /// Returns rows as a table. Their first cell is the namespace, which is left out unless the user asks for all.
+    fn columns(&self, mut rows: Rows) -> Columns {
+        let has_namespace = self.namespace.all_namespaces;
+        if !has_namespace {
+            rows.iter_mut().for_each(|row| drop(row.remove(0)));
+        }
+        let narrow = usize::from(has_namespace) + Device::COLUMNS.len();
+        Columns { narrow, rows }
+    }
 }
 
-fn head(flags: &Flags) -> Vec<String> {
-    let names = Device::COLUMNS.map(str::to_owned);
-    let wide = Device::WIDE_COLUMNS.map(str::to_owned);
-    columns(flags, "NAMESPACE", names, wide)
+fn head() -> Vec<String> {
+    let names = ["NAMESPACE"].into_iter().chain(Device::COLUMNS);
+    let names = names.chain(Device::WIDE_COLUMNS);
+    names.map(str::to_owned).collect()
 }
 
-fn rows(flags: &Flags, devices: &[Device]) -> Rows {
-    let row = |d: &Device| columns(flags, &d.namespace, d.cells(), d.wide_cells());
+fn rows(devices: &[Device]) -> Rows {
+    let row = |device: &Device| {
+        let cells = [device.namespace.clone()].into_iter().chain(device.cells());
+        cells.chain(device.wide_cells()).collect()
+    };
     devices.iter().map(row).collect()
-}
-
-/// Returns the columns that the user asks for.
-fn columns(flags: &Flags, namespace: &str, cells: [String; 6], wide: [String; 5]) -> Vec<String> {
-    let is_wide = flags.output == Output::Wide;
-    let namespace = (flags.namespace.all_namespaces).then(|| namespace.to_owned());
-    let wide = wide.into_iter().filter(|_| is_wide);
-    namespace.into_iter().chain(cells).chain(wide).collect()
 }
 
 /// Prints all devices, and then each row that changes, as `kubectl get -w` does.
@@ -127,7 +131,7 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     let looking = follow::run(client, scope, sender, stop.clone());
     let printing = async {
         let mut shown: Shown = BTreeMap::new();
-        let mut head = Some(head(&flags));
+        let mut head = Some(head());
         // The error of the last look, which the next one may repeat.
         let mut failed: Option<String> = None;
         while looks.changed().await.is_ok() {
@@ -149,13 +153,13 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
             };
             failed = None;
             let devices = devices(snapshot, Timestamp::now());
-            let changed = changes(&mut shown, &devices);
+            let changed = changes(&mut shown, &devices, flags.output);
             let head = std::mem::take(&mut head);
             if head.is_some() {
                 incomplete(snapshot)?;
             }
-            let table = table(&head.into_iter().chain(rows(&flags, &changed)).collect())?;
-            print(&colors::for_stdout(table))?;
+            let rows = head.into_iter().chain(rows(&changed)).collect();
+            print(&flags.columns(rows).text(flags.output)?)?;
         }
         Ok(())
     };
@@ -165,16 +169,22 @@ async fn follow(flags: Flags, client: Client, stop: CancellationToken) -> anyhow
     }
 }
 
-/// The cells of each device that were printed last, by namespace and name of its Instance.
-type Shown = BTreeMap<(String, String), [String; 6]>;
+/// The cells of each device that were printed last, without its age, by namespace and name of its Instance.
+type Shown = BTreeMap<(String, String), Vec<String>>;
 
 /// Returns the devices whose cells are not those that were printed last, and the ones that are gone.
-fn changes(shown: &mut Shown, devices: &[Device]) -> Vec<Device> {
+fn changes(shown: &mut Shown, devices: &[Device], output: Output) -> Vec<Device> {
     let key = |device: &Device| (device.namespace.clone(), device.instance.clone());
-    let is_new = |device: &&Device| shown.get(&key(device)) != Some(&device.cells());
+    let cells = |device: &Device| {
+        let [slots, address, path, resource, _age] = device.wide_cells();
+        let wide = [slots, address, path, resource].into_iter();
+        let wide = wide.filter(|_| output == Output::Wide);
+        device.cells().into_iter().chain(wide).collect::<Vec<_>>()
+    };
+    let is_new = |device: &&Device| shown.get(&key(device)) != Some(&cells(device));
     let mut changed: Vec<Device> = devices.iter().filter(is_new).cloned().collect();
     let now: Shown = (devices.iter())
-        .map(|device| (key(device), device.cells()))
+        .map(|device| (key(device), cells(device)))
         .collect();
     let gone = shown.iter().filter(|(key, _)| !now.contains_key(*key));
     changed.extend(
@@ -182,4 +192,28 @@ fn changes(shown: &mut Shown, devices: &[Device]) -> Vec<Device> {
     );
     *shown = now;
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_device_is_printed_again_when_a_printed_cell_changes_and_not_with_its_age() {
+        let cells = Device::COLUMNS.map(str::to_owned);
+        let mut device = Device::deleted("default", "cam-0a1b2c", &cells);
+        for (output, moved) in [(Output::Table, 0), (Output::Wide, 1)] {
+            let mut shown = Shown::new();
+            let mut printed =
+                |device: &Device| changes(&mut shown, std::slice::from_ref(device), output).len();
+            assert_eq!(printed(&device), 1);
+            device.age = Some(Duration::from_secs(5));
+            assert_eq!(printed(&device), 0);
+            device.address = Some(format!("192.0.2.{moved}"));
+            assert_eq!(printed(&device), moved, "{output:?}");
+            device.health = format!("Unhealthy {moved}");
+            assert_eq!(printed(&device), 1);
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! Finds the ResourceClaims of Pods: what they ask of us, and which Pods have what they were given. Pure.
 use super::{
-    claims::{self, ResourceClaim, gives_out},
+    claims::{ResourceClaim, gives_out},
     snapshot::Snapshot,
 };
 use k8s_openapi::api::core::v1::Pod;
 use petiole_model::{
     api::configuration::Configuration,
-    model::{dra, names::ObjectKey, resource_name::ResourceName, typed_names::ConfigurationKey},
+    model::{dra, resource_name::ResourceName, typed_names::ConfigurationKey},
 };
 use std::collections::BTreeMap;
 
@@ -14,17 +14,6 @@ impl Snapshot {
     /// Returns whether the scheduler gives out devices at all.
     pub(super) fn has_claims(&self) -> bool {
         self.configurations.values().any(gives_out)
-    }
-
-    /// Returns the Pods that may use the claim of this UID; `None` if no such claim is known.
-    pub(super) fn pods_with(&self, uid: &str) -> Option<Vec<ObjectKey>> {
-        let its = |claim: &&ResourceClaim| claim.metadata.uid.as_deref() == Some(uid);
-        let claim = self.claims.iter().find(its)?;
-        let namespace = claims::key(claim).namespace;
-        let consumers = claim.status.iter().flat_map(|status| &status.reserved_for);
-        let pods = consumers.filter(|consumer| consumer.resource == "pods");
-        let pods = pods.map(|pod| ObjectKey::new(&namespace, pod.name.as_str()));
-        Some(pods.collect())
     }
 
     /// Returns the claims that a Pod names, and those that were made for it.

@@ -63,6 +63,15 @@ pub(super) fn is_allocated(claim: &ResourceClaim) -> bool {
     (claim.status.as_ref()).is_some_and(|status| status.allocation.is_some())
 }
 
+/// Returns the Pods that may use a claim.
+pub(super) fn consumers(claim: &ResourceClaim) -> Vec<ObjectKey> {
+    let namespace = key(claim).namespace;
+    let consumers = claim.status.iter().flat_map(|status| &status.reserved_for);
+    let pods = consumers.filter(|consumer| consumer.resource == "pods");
+    pods.map(|pod| ObjectKey::new(&namespace, pod.name.as_str()))
+        .collect()
+}
+
 /// Returns the namespace and the name of a claim.
 pub(super) fn key(claim: &ResourceClaim) -> ObjectKey {
     let of = &claim.metadata;

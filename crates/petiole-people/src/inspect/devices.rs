@@ -2,7 +2,7 @@
 use super::{
     claims::gives_out,
     pods::{is_ready, label, phase},
-    slots::{self, UsedSlot},
+    slots::{Holders, UsedSlot},
     snapshot::Snapshot,
     words::listed,
 };
@@ -11,7 +11,7 @@ use petiole_model::{
     api::{
         condition::ConditionType,
         instance::{Instance, InstanceStatus, is_seen},
-        names::{self, INSTANCE_LABEL},
+        names::INSTANCE_LABEL,
     },
     model::{address::address, instance_name::InstanceKey, limits::cut},
 };
@@ -85,10 +85,11 @@ pub struct Brokers {
 /// Returns all devices of the snapshot by namespace and name.
 pub fn devices(snapshot: &Snapshot, now: Timestamp) -> Vec<Device> {
     let mut brokers = brokers(snapshot);
+    let holders = Holders::new(snapshot);
     let instances = snapshot.instances.iter();
     let devices = instances.map(|(key, instance)| {
         let counted = brokers.remove(&(key.namespace.as_str(), key.name.as_str()));
-        device(snapshot, key, instance, counted, now)
+        device(&holders, key, instance, counted, now)
     });
     devices.collect()
 }
@@ -108,12 +109,13 @@ fn brokers(snapshot: &Snapshot) -> BTreeMap<(&str, &str), Brokers> {
 }
 
 fn device(
-    snapshot: &Snapshot,
+    holders: &Holders<'_>,
     key: &InstanceKey,
     instance: &Instance,
     brokers: Option<Brokers>,
     now: Timestamp,
 ) -> Device {
+    let snapshot = holders.snapshot;
     let created = instance.metadata.creation_timestamp.as_ref();
     let age = created.map(|Time(at)| now.duration_since(*at));
     let health = health(instance);
@@ -147,7 +149,7 @@ fn device(
         nodes: nodes(instance),
         health,
         capacity: instance.spec.capacity,
-        used: slots::used(snapshot, key, instance),
+        used: holders.used(key, instance),
         brokers,
         problem,
         message: message.filter(|message| !message.is_empty()),
@@ -160,10 +162,12 @@ fn device(
 pub fn device_name(instance: &Instance) -> String {
     let properties = &instance.spec.broker_properties;
     let mut named = NAMES.iter().filter_map(|name| properties.get(*name));
-    let annotations = instance.metadata.annotations.as_ref();
-    let id = || annotations.and_then(|annotations| annotations.get(names::DEVICE_ID));
     let own = || instance.metadata.name.clone().unwrap_or_default();
-    named.next().or_else(id).cloned().unwrap_or_else(own)
+    named
+        .next()
+        .or_else(|| instance.device_id())
+        .cloned()
+        .unwrap_or_else(own)
 }
 
 pub fn nodes(instance: &Instance) -> Vec<DeviceOnNode> {
@@ -211,7 +215,7 @@ impl Device {
     pub const WIDE_COLUMNS: [&str; 5] = ["SLOTS", "ADDRESS", "PATH", "RESOURCE", "AGE"];
 
     /// Returns what is shown of a device whose Instance was deleted since `cells` were shown.
-    pub fn deleted(namespace: &str, instance: &str, cells: &[String; 6]) -> Self {
+    pub fn deleted(namespace: &str, instance: &str, cells: &[String]) -> Self {
         Self {
             namespace: namespace.to_owned(),
             instance: instance.to_owned(),

@@ -1,9 +1,27 @@
 //! Reads Events. Pure.
+use super::snapshot::Snapshot;
 use k8s_openapi::{
-    api::core::v1::Event,
+    api::core::v1::{Event, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
     jiff::Timestamp,
 };
+
+/// Returns the Event that happened last, of those with one of these reasons about some objects of a namespace.
+pub(crate) fn last<'a>(
+    snapshot: &'a Snapshot,
+    namespace: &str,
+    reasons: &[&str],
+    is_about: impl Fn(&ObjectReference) -> bool,
+) -> Option<&'a Event> {
+    let its = snapshot.events.iter().filter(|event| {
+        let about = &event.involved_object;
+        let reason = event.reason.as_deref();
+        about.namespace.as_deref() == Some(namespace)
+            && reason.is_some_and(|reason| reasons.contains(&reason))
+            && is_about(about)
+    });
+    its.max_by_key(|event| last_seen(event))
+}
 
 /// Returns the time at which an Event happened last. It is in old fields or in new ones.
 pub(crate) fn last_seen(event: &Event) -> Option<Timestamp> {

@@ -1,5 +1,5 @@
 //! Describes Configurations without Instances (`instances: false`), of which only the nodes say what they have. Pure.
-use super::{pods::extended_requests, slots::asking, snapshot::Snapshot, words::listed};
+use super::{slots::Holders, snapshot::Snapshot, words::listed};
 use petiole_base::quantity::count;
 use petiole_model::{
     api::configuration::Configuration,
@@ -22,15 +22,15 @@ pub(crate) fn offering<'a>(
 ) -> Vec<Offer<'a>> {
     let nodes = snapshot.nodes.iter();
     let nodes = nodes.filter(|_| !configuration.spec.instances);
+    let holders = Holders::new(snapshot);
     let nodes = nodes.filter_map(|(name, node)| {
         let allocatable = node.status.as_ref()?.allocatable.as_ref()?;
         let slots = count(&allocatable.get(resource.as_str())?.0)?;
-        let pods = asking(snapshot, name, resource);
-        let asked = pods.filter_map(|key| extended_requests(&snapshot.pods[key]).remove(resource));
+        let asking = holders.asking(name, resource).iter();
         (slots > 0).then(|| Offer {
             node: name,
             slots,
-            in_use: asked.sum(),
+            in_use: asking.map(|its| its.amount).sum(),
         })
     });
     nodes.collect()

@@ -81,6 +81,10 @@ pub(crate) fn given<'a>(
     ids.map(|id| (id.resource_id.as_str(), id.health.as_deref()))
 }
 
+/// The command whose output has the node selector of the agents, and the Events of Pods that could not be created.
+pub(crate) const DAEMON_SETS: &str =
+    "kubectl describe daemonsets -A -l app.kubernetes.io/component=agent";
+
 /// Returns the command that shows why a Pod is not ready. A Pod has no log before a container of it was started.
 pub(crate) fn inspection(ObjectKey { namespace, name }: &ObjectKey, pod: &Pod) -> String {
     match phase(pod) {

@@ -69,9 +69,6 @@ pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snaps
     let list = format!("list events {}", place(Some(namespace)));
     let what = "so refused brokers and Services may not be known";
     snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
-    snapshot
-        .events
-        .sort_by_key(|event| event.metadata.creation_timestamp.clone());
 }
 
 /// An eviction is no warning.
@@ -153,6 +150,7 @@ async fn pods(client: &Client, namespace: Option<&str>, unknown: &str, snapshot:
     let pods = noted(pods, &list, unknown, &mut snapshot.unread);
     let pods = pods.into_iter().flatten().filter(is_of_interest);
     snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();
+    snapshot.note_prefixes();
     if snapshot.has_assumed_prefixes() {
         let prefix = snapshot.prefixes().first().to_string();
         let unread = format!(

@@ -1,8 +1,10 @@
 //! Finds out who holds the slots of an Instance. Pure.
 use super::{
+    claims::{ResourceClaim, consumers},
     pods::{extended_requests, given, is_finished, node_of},
     snapshot::Snapshot,
 };
+use k8s_openapi::api::core::v1::Pod;
 use petiole_model::{
     api::instance::Instance,
     model::{
@@ -14,6 +16,7 @@ use petiole_model::{
     },
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A slot that is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,67 +55,104 @@ impl UsedSlot {
     }
 }
 
-/// Returns the slots that are in use. A value that no agent writes is left out.
-pub(crate) fn used(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) -> Vec<UsedSlot> {
-    let usage = instance.spec.device_usage.iter();
-    let used = usage.filter_map(|(slot, usage)| {
-        let owner = SlotOwner::from_usage(usage).ok().flatten()?;
-        let by_resource = |resource: &ResourceName, index: Option<u32>| {
-            let pods = having(snapshot, resource, &owner, |id| match index {
-                None => id == slot,
-                Some(index) => id.parse::<ListedId>().is_ok_and(|id| id.index == index),
-            });
-            (pods, !snapshot.hidden.pods)
-        };
-        let known = match &owner {
-            SlotOwner::Node(_) => Some(by_resource(&snapshot.instance_resource(key), None)),
-            SlotOwner::Configuration { .. } => {
-                let its = snapshot.configuration_of(key, instance);
-                let resource = its.map(|(key, of)| snapshot.configuration_resource(&key, of));
-                resource.map(|resource| by_resource(&resource, owner.configuration_index()))
-            }
-            SlotOwner::Claim { uid, .. } => snapshot.pods_with(uid).map(|pods| (pods, true)),
-        };
-        let (pods, has_known_pods) = known.unwrap_or_default();
-        Some(UsedSlot {
-            slot: slot.clone(),
-            node: owner.node().clone(),
-            pods: pods.iter().map(ObjectKey::to_string).collect(),
-            has_known_pods,
-        })
-    });
-    used.collect()
+/// Finds those who have slots. It is made once for all slots: to search all Pods for each of 10,000 slots takes a minute.
+pub(crate) struct Holders<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    /// The Pods that have not ended, by their node and by what they ask for.
+    asking: BTreeMap<&'a str, BTreeMap<ResourceName, Vec<Asking<'a>>>>,
+    /// By their UID.
+    claims: BTreeMap<&'a str, &'a ResourceClaim>,
 }
 
-/// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
-fn having(
-    snapshot: &Snapshot,
-    resource: &ResourceName,
-    owner: &SlotOwner,
-    is_it: impl Fn(&str) -> bool,
-) -> Vec<ObjectKey> {
-    let mut silent = vec![];
-    for key in asking(snapshot, owner.node(), resource) {
-        let mut ids = given(&snapshot.pods[key], resource).peekable();
-        if ids.peek().is_none() {
-            silent.push(key.clone());
-        } else if ids.any(|(id, _)| is_it(id)) {
-            return vec![key.clone()];
+/// A Pod that asks for some of a resource.
+pub(crate) struct Asking<'a> {
+    key: &'a ObjectKey,
+    pod: &'a Pod,
+    pub(crate) amount: u64,
+}
+
+impl<'a> Holders<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
+        let mut asking: BTreeMap<&str, BTreeMap<ResourceName, Vec<Asking<'_>>>> = BTreeMap::new();
+        for (key, pod) in snapshot.pods.iter().filter(|(_, pod)| !is_finished(pod)) {
+            let Some(node) = node_of(pod) else { continue };
+            let here = asking.entry(node).or_default();
+            for (resource, amount) in extended_requests(pod) {
+                let others = here.entry(resource).or_default();
+                others.push(Asking { key, pod, amount });
+            }
+        }
+        let claims = snapshot.claims.iter();
+        Self {
+            snapshot,
+            asking,
+            claims: claims
+                .filter_map(|claim| Some((claim.metadata.uid.as_deref()?, claim)))
+                .collect(),
         }
     }
-    silent
-}
 
-/// Returns the Pods of a node that ask for a resource and have not ended.
-pub(crate) fn asking<'a>(
-    snapshot: &'a Snapshot,
-    node: &'a str,
-    resource: &'a ResourceName,
-) -> impl Iterator<Item = &'a ObjectKey> {
-    let pods = snapshot.pods.iter();
-    let here = pods.filter(move |(_, pod)| node_of(pod) == Some(node) && !is_finished(pod));
-    here.filter(move |(_, pod)| extended_requests(pod).contains_key(resource))
-        .map(|(key, _)| key)
+    /// Returns the Pods of a node that ask for a resource and have not ended.
+    pub(crate) fn asking(&self, node: &str, resource: &ResourceName) -> &[Asking<'a>] {
+        let here = self.asking.get(node);
+        let asking = here.and_then(|here| here.get(resource));
+        asking.map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the slots that are in use. A value that no agent writes is left out.
+    pub(crate) fn used(&self, key: &InstanceKey, instance: &Instance) -> Vec<UsedSlot> {
+        let snapshot = self.snapshot;
+        let usage = instance.spec.device_usage.iter();
+        let used = usage.filter_map(|(slot, usage)| {
+            let owner = SlotOwner::from_usage(usage).ok().flatten()?;
+            let by_resource = |resource: &ResourceName, index: Option<u32>| {
+                let pods = self.having(resource, &owner, |id| match index {
+                    None => id == slot,
+                    Some(index) => id.parse::<ListedId>().is_ok_and(|id| id.index == index),
+                });
+                (pods, !snapshot.hidden.pods)
+            };
+            let known = match &owner {
+                SlotOwner::Node(_) => Some(by_resource(&snapshot.instance_resource(key), None)),
+                SlotOwner::Configuration { .. } => {
+                    let its = snapshot.configuration_of(key, instance);
+                    let resource = its.map(|(key, of)| snapshot.configuration_resource(&key, of));
+                    resource.map(|resource| by_resource(&resource, owner.configuration_index()))
+                }
+                SlotOwner::Claim { uid, .. } => {
+                    let claim = self.claims.get(uid.as_str());
+                    claim.map(|claim| (consumers(claim), true))
+                }
+            };
+            let (pods, has_known_pods) = known.unwrap_or_default();
+            Some(UsedSlot {
+                slot: slot.clone(),
+                node: owner.node().clone(),
+                pods: pods.iter().map(ObjectKey::to_string).collect(),
+                has_known_pods,
+            })
+        });
+        used.collect()
+    }
+
+    /// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
+    fn having(
+        &self,
+        resource: &ResourceName,
+        owner: &SlotOwner,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Vec<ObjectKey> {
+        let mut silent = vec![];
+        for Asking { key, pod, .. } in self.asking(owner.node(), resource) {
+            let mut ids = given(pod, resource).peekable();
+            if ids.peek().is_none() {
+                silent.push((*key).clone());
+            } else if ids.any(|(id, _)| is_it(id)) {
+                return vec![(*key).clone()];
+            }
+        }
+        silent
+    }
 }
 
 /// Returns the number of slots that nobody has.
@@ -122,4 +162,51 @@ pub(crate) fn free(instance: &Instance) -> usize {
         &instance.spec.device_usage,
         instance.spec.capacity,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    /// A cluster in which each of 10,000 Pods has a device, 100 of them on each node.
+    fn large() -> Snapshot {
+        let names = (0..10_000).map(|n| (format!("cam-{n}"), format!("node-{}", n / 100)));
+        let mut snapshot = Snapshot::default();
+        for (name, node) in names {
+            let slot = format!("{name}-0");
+            let instance = json!({"metadata": {"name": name}, "spec": {
+                "cdiName": "", "configurationName": "cam", "shared": true, "capacity": 1, "nodes": [node],
+                "deviceUsage": {slot: node},
+            }});
+            let limits = json!({format!("akri.sh/{name}"): "1"});
+            let pod = json!({"metadata": {"name": name}, "spec": {
+                "nodeName": node, "containers": [{"name": "main", "resources": {"limits": limits}}],
+            }});
+            let key = InstanceKey::new("default", name.clone());
+            snapshot
+                .instances
+                .insert(key, from_value(instance).unwrap());
+            let key = ObjectKey::new("default", name);
+            snapshot.pods.insert(key, from_value(pod).unwrap());
+        }
+        snapshot
+    }
+
+    #[test]
+    fn the_holders_of_ten_thousand_devices_are_found_in_seconds() {
+        let snapshot = large();
+        let began = Instant::now();
+        let devices = crate::inspect::devices::devices(&snapshot, Default::default());
+        let took = began.elapsed();
+        assert!(
+            devices
+                .iter()
+                .all(|device| device.used[0].pods == [format!("default/{}", device.instance)])
+        );
+        // It takes a twentieth of that here, and a search among all Pods for each slot much more.
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
 }

@@ -6,12 +6,8 @@ use super::{
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use petiole_model::{
     api::{
-        condition::{Condition, ConditionType},
-        configuration::Configuration,
-        instance::Instance,
-        names,
-        node_devices::NodeDevicesSpec,
-        reason::Reason,
+        condition::ConditionType, configuration::Configuration, instance::Instance, names,
+        node_devices::NodeDevicesSpec, reason::Reason,
     },
     model::{
         instance_name::InstanceKey,
@@ -44,6 +40,8 @@ pub struct Snapshot {
     pub claims: Vec<ResourceClaim>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
+    /// The prefixes of our resources, as the agents have them, if an agent says them.
+    pub prefixes: Option<ResourcePrefixes>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.
     pub unread: Vec<String>,
     /// The lists that are incomplete.
@@ -113,14 +111,18 @@ impl Snapshot {
         here.max_by_key(|(_, pod)| is_ready(pod))
     }
 
-    /// Returns the prefixes of our resources, as the agents have them. Resources without a name of their own have the
-    /// first one.
-    pub fn prefixes(&self) -> ResourcePrefixes {
+    /// Notes the prefixes of our resources, once for the many names that are made of them.
+    pub(super) fn note_prefixes(&mut self) {
         let named = (self.own_pods("agent"))
             .find_map(|(_, pod)| environment(pod, "PETIOLE_RESOURCE_PREFIXES"));
         // An agent does not start with a text that is no list of prefixes.
-        let prefixes = named.and_then(|prefixes| prefixes.parse().ok());
-        prefixes.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
+        self.prefixes = named.and_then(|prefixes| prefixes.parse().ok());
+    }
+
+    /// Returns the prefixes of our resources. Resources without a name of their own have the first one.
+    pub fn prefixes(&self) -> ResourcePrefixes {
+        let noted = self.prefixes.clone();
+        noted.unwrap_or_else(|| names::GROUP.parse().expect("the API group is a prefix"))
     }
 
     /// Returns whether the agents' prefixes are not known, because none of their Pods can be read.
@@ -164,9 +166,7 @@ impl Snapshot {
     /// name, the resource is that of the one that works. Instances whose slots the scheduler gives out have none of their own.
     pub fn resources(&self) -> BTreeMap<ResourceName, Owner> {
         let has_its_name = |configuration: &&Configuration| {
-            let status = configuration.status.as_ref();
-            let ready =
-                status.and_then(|s| Condition::of_type(&s.conditions, ConditionType::Ready));
+            let ready = configuration.condition(ConditionType::Ready);
             ready.is_none_or(|ready| ready.reason != Reason::ConfigurationNameTaken)
         };
         let has_own = |(key, instance): &(&InstanceKey, &Instance)| {

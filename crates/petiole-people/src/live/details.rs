@@ -2,7 +2,7 @@
 use crate::inspect::{
     events::last_seen,
     pods::{inspection, is_ready, label, node_of, state_of},
-    slots,
+    slots::Holders,
     snapshot::Snapshot,
     why::{Explanation, Target, explain},
 };
@@ -135,7 +135,7 @@ fn brokers<'a>(snapshot: &'a Snapshot, key: &InstanceKey) -> Vec<BrokerPod<'a>> 
 fn commands(snapshot: &Snapshot, key: &InstanceKey, instance: &Instance) -> Vec<String> {
     let InstanceKey { namespace, name } = key;
     let configuration = &instance.spec.configuration_name;
-    let used = slots::used(snapshot, key, instance);
+    let used = Holders::new(snapshot).used(key, instance);
     let holders: BTreeSet<&str> = used
         .iter()
         .flat_map(|slot| &slot.pods)

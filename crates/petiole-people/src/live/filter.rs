@@ -99,6 +99,7 @@ fn text_of(device: &Device) -> String {
         &device.resource,
         device.address.as_deref().unwrap_or_default(),
         device.problem.as_deref().unwrap_or(&device.health),
+        device.message.as_deref().unwrap_or_default(),
     ];
     all.extend(device.nodes.iter().map(|node| node.name.as_str()));
     for used in &device.used {

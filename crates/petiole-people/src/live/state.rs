@@ -11,7 +11,7 @@ use crate::{
     screen::Key,
 };
 use k8s_openapi::jiff::Timestamp;
-use petiole_model::api::condition::{Condition, ConditionType};
+use petiole_model::api::condition::ConditionType;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -310,8 +310,7 @@ fn key(device: &Device) -> InstanceName<'_> {
 fn not_ready(snapshot: &Snapshot) -> Vec<NotReady> {
     let all = snapshot.configurations.iter();
     let found = all.filter_map(|(key, configuration)| {
-        let conditions = &configuration.status.as_ref()?.conditions;
-        let ready = Condition::of_type(conditions, ConditionType::Ready)?;
+        let ready = configuration.condition(ConditionType::Ready)?;
         (!ready.is_true()).then(|| NotReady {
             namespace: key.namespace.clone(),
             configuration: key.name.to_string(),

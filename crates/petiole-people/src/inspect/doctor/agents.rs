@@ -2,7 +2,7 @@
 use super::{
     super::{
         nodes::is_node_ready,
-        pods::{inspection, is_ready},
+        pods::{DAEMON_SETS, inspection, is_ready},
         snapshot::Snapshot,
         words::listed,
     },
@@ -57,8 +57,8 @@ fn node_state(snapshot: &Snapshot, node: &str) -> Option<(NodeState, String)> {
         return Some((NodeState::Lost, format!("kubectl describe node {node}")));
     }
     let Some((key, agent)) = snapshot.agent_on(node) else {
-        let next = "kubectl describe daemonsets -A -l app.kubernetes.io/component=agent";
-        return (!snapshot.hidden.pods).then(|| (NodeState::NoAgent, next.to_owned()));
+        let missing = (NodeState::NoAgent, DAEMON_SETS.to_owned());
+        return Some(missing).filter(|_| !snapshot.hidden.pods);
     };
     if !is_ready(agent) {
         return Some((NodeState::AgentNotReady, inspection(key, agent)));

@@ -8,7 +8,7 @@ use super::{
     line::{Check, Level, check},
 };
 use petiole_model::api::{
-    condition::{Condition, ConditionStatus, ConditionType},
+    condition::{ConditionStatus, ConditionType},
     names::INSTANCE_LABEL,
 };
 use std::collections::BTreeMap;
@@ -32,19 +32,11 @@ fn lines(by_reason: ByReason<'_>, kind: &str, said: impl Fn(usize) -> String) ->
     lines.collect()
 }
 
-/// Returns the condition of a type that is false, of an object's conditions.
-fn failed(conditions: Option<&Vec<Condition>>, type_: ConditionType) -> Option<&Condition> {
-    let condition = Condition::of_type(conditions?, type_)?;
-    Some(condition).filter(|its| its.has_status(ConditionStatus::False))
-}
-
 /// Returns a line for each reason for which Configurations are not ready, or that there is none.
 pub(super) fn configurations(snapshot: &Snapshot) -> Vec<Check> {
     let mut by_reason = ByReason::new();
     for (key, configuration) in &snapshot.configurations {
-        let conditions = configuration.status.as_ref().map(|s| &s.conditions);
-        let ready = conditions.and_then(|all| Condition::of_type(all, ConditionType::Ready));
-        match ready {
+        match configuration.condition(ConditionType::Ready) {
             Some(ready) if ready.is_true() => {}
             // Nobody looks at it, as another line says.
             _ if !snapshot.is_watched(&key.namespace) => {}
@@ -82,8 +74,8 @@ pub(super) fn brokers(snapshot: &Snapshot) -> Vec<Check> {
     }
     let mut by_reason = ByReason::new();
     for (key, configuration) in &snapshot.configurations {
-        let conditions = configuration.status.as_ref().map(|s| &s.conditions);
-        if let Some(its) = failed(conditions, ConditionType::BrokersReady) {
+        let ready = configuration.condition(ConditionType::BrokersReady);
+        if let Some(its) = ready.filter(|its| its.has_status(ConditionStatus::False)) {
             by_reason
                 .entry(&its.reason)
                 .or_default()

@@ -28,6 +28,7 @@ use brokers::{Alike, alike};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
     api::{
+        condition::ConditionType,
         configuration::Configuration,
         instance::Instance,
         names::{CONFIGURATION_LABEL, INSTANCE_LABEL},
@@ -169,10 +170,10 @@ fn of_instance(
     let mut findings = of_devices(snapshot, &[(key, instance)], now);
     let its = |pod: &Pod| label(pod, INSTANCE_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers::of_pods(snapshot, &key.namespace, its, now);
-    let conditions = instance.status.as_ref().map(|s| s.conditions.as_slice());
+    let ready = instance.condition(ConditionType::BrokersReady);
     let name = key.name.as_str();
     findings.extend(or_else(of_pods, || {
-        brokers::said(snapshot, &of, conditions, [name])
+        brokers::said(snapshot, &of, ready, [name])
     }));
     if findings.is_empty() {
         let holders: Vec<String> = slots.iter().map(|taken| taken.slot.holder()).collect();
@@ -224,14 +225,11 @@ fn of_configuration(
     findings.extend(of_devices(snapshot, &instances, now));
     let its = |pod: &Pod| label(pod, CONFIGURATION_LABEL).is_some_and(|its| *its == key.name);
     let of_pods = brokers::of_pods(snapshot, &key.namespace, its, now);
-    let conditions = configuration
-        .status
-        .as_ref()
-        .map(|s| s.conditions.as_slice());
+    let ready = configuration.condition(ConditionType::BrokersReady);
     let names = instances.iter().map(|(key, _)| key.name.as_str());
     let names = [key.name.as_str()].into_iter().chain(names);
     findings.extend(or_else(of_pods, || {
-        brokers::said(snapshot, key, conditions, names)
+        brokers::said(snapshot, key, ready, names)
             .filter(|finding| !problems::repeats(configuration, finding))
     }));
     if configuration.spec.broker_spec.is_some() || findings.is_empty() {

@@ -245,6 +245,19 @@ fn a_search_and_filters_leave_the_devices_that_have_all_of_it() {
 }
 
 #[test]
+fn a_search_finds_the_words_of_a_problem() {
+    let (key, mut gate) = instance("gate", "", false);
+    let status = gate.status.as_mut().unwrap();
+    status.conditions[0].message = "No answer since noon".to_owned();
+    let mut state = state([(key, gate), instance("door", "", true)]);
+    for letter in "/noon".chars() {
+        state.press(Key::Letter(letter));
+    }
+    let devices = state.devices().into_iter();
+    assert_eq!(Vec::from_iter(devices.map(|its| its.instance)), ["gate"]);
+}
+
+#[test]
 fn a_browser_gets_the_devices_and_the_newest_change_first() {
     let mut state = state([instance("a", "", true)]);
     let after = snapshot([instance("a", "node-1", true), instance("b", "", false)]);

@@ -2,14 +2,10 @@
 use super::super::finding::{Cause, Finding, sentence};
 use crate::inspect::{
     nodes::{describe, is_lost, lost},
-    pods::{containers, inspection, is_ready, phase},
+    pods::{DAEMON_SETS, inspection, is_ready, phase, state_of},
     snapshot::Snapshot,
 };
 use petiole_model::model::waiting::WaitsFor;
-
-/// The command whose output has the node selector of the agents, and the Events of Pods that could not be created.
-pub(super) const DAEMON_SETS: &str =
-    "kubectl describe daemonsets -A -l app.kubernetes.io/component=agent";
 
 /// Returns what is wrong with the agent of a node.
 pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> {
@@ -31,12 +27,8 @@ pub(super) fn agent_trouble(snapshot: &Snapshot, node: &str) -> Option<Finding> 
     if is_ready(pod) {
         return None;
     }
-    let waiting = containers(pod).find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        Some(waiting.reason.clone().unwrap_or_default())
-    });
-    let state = waiting.unwrap_or_else(|| phase(pod).to_owned());
-    let why = if WaitsFor::from_reason(&state) == WaitsFor::Image {
+    let state = state_of(pod);
+    let why = if WaitsFor::from_reason(state) == WaitsFor::Image {
         "check the image of the chart (image.repository, image.tag), and whether the node may pull it."
     } else if phase(pod) == "Pending" {
         "its Events say what it waits for."

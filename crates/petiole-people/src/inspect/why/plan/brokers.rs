@@ -4,14 +4,18 @@ use super::{
     pod,
 };
 use crate::inspect::{
+    events::last,
     pods::{is_ready, phase},
     snapshot::Snapshot,
     words::plural,
 };
-use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Pod},
+    jiff::Timestamp,
+};
 use petiole_model::{
     api::{
-        condition::{Condition, ConditionStatus, ConditionType},
+        condition::{Condition, ConditionStatus},
         reason::Reason,
     },
     model::{names::ObjectKey, typed_names::ConfigurationKey},
@@ -20,8 +24,14 @@ use petiole_model::{
 /// The most Pods that are explained, to find those that wait for the same.
 const EXPLAINED: usize = 2000;
 /// Warnings of the controller about brokers that it creates, and about Services.
-const OF_BROKERS: &[Reason] = &[Reason::BrokerRefused, Reason::BrokerSpecInvalid];
-const OF_SERVICES: &[Reason] = &[Reason::ServiceNameTaken, Reason::ServiceRefused];
+const OF_BROKERS: &[&str] = &[
+    Reason::BrokerRefused.as_str(),
+    Reason::BrokerSpecInvalid.as_str(),
+];
+const OF_SERVICES: &[&str] = &[
+    Reason::ServiceNameTaken.as_str(),
+    Reason::ServiceRefused.as_str(),
+];
 
 /// The sentence about one Pod, and the number of others that wait for the same.
 pub(super) struct Alike<'a> {
@@ -106,15 +116,14 @@ pub(super) fn of_pods(
     findings
 }
 
-/// Returns what is said of brokers that are not ready: by a condition, or else by the controller's warnings about objects of
+/// Returns what is said of brokers that are not ready: by the condition `ready`, or else by the controller's warnings about objects of
 /// these names. A warning is older than a condition that says that all brokers run.
 pub(super) fn said<'a>(
     snapshot: &Snapshot,
     of: &ConfigurationKey,
-    conditions: Option<&[Condition]>,
+    ready: Option<&Condition>,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<Finding> {
-    let ready = conditions.and_then(|all| Condition::of_type(all, ConditionType::BrokersReady));
     if let Some(condition) = ready.filter(|c| c.has_status(ConditionStatus::False)) {
         let text = format!(
             "Its brokers are not ready ({}): {}",
@@ -124,7 +133,7 @@ pub(super) fn said<'a>(
         let finding = Finding::new(Cause::BrokerRefused, text);
         return Some(finding.then(remedy(of, &condition.message)));
     }
-    let reasons: Vec<Reason> = if ready.is_some_and(Condition::is_true) {
+    let reasons: Vec<&str> = if ready.is_some_and(Condition::is_true) {
         OF_SERVICES.into()
     } else {
         [OF_BROKERS, OF_SERVICES].concat()
@@ -138,15 +147,11 @@ fn warning(
     snapshot: &Snapshot,
     of: &ConfigurationKey,
     name: &str,
-    reasons: &[Reason],
+    reasons: &[&str],
 ) -> Option<Finding> {
     let namespace = &of.namespace;
-    let event = snapshot.events.iter().rev().find(|event| {
-        let reason = event.reason.as_deref().unwrap_or_default();
-        event.involved_object.name.as_deref() == Some(name)
-            && event.involved_object.namespace.as_deref() == Some(namespace)
-            && reasons.iter().any(|refusal| refusal.as_str() == reason)
-    })?;
+    let is_it = |about: &ObjectReference| about.name.as_deref() == Some(name);
+    let event = last(snapshot, namespace, reasons, is_it)?;
     let reason = event.reason.as_deref().unwrap_or_default();
     let message = event.message.as_deref().unwrap_or_default();
     let kind = event.involved_object.kind.as_deref().unwrap_or("object");

@@ -1,10 +1,11 @@
 //! Says which Pods the controller has evicted because their devices are gone (`whenGone: Evict`), or could not evict. Pure.
 use super::super::finding::{Cause, Explanation, Finding, sentence};
-use crate::inspect::{events::last_seen, snapshot::Snapshot, workloads::Workload};
-use k8s_openapi::{
-    api::core::v1::{Event, ObjectReference},
-    jiff::Timestamp,
+use crate::inspect::{
+    events::{last, last_seen},
+    snapshot::Snapshot,
+    workloads::Workload,
 };
+use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use petiole_model::{
     api::{configuration::WhenGone, instance::Instance, reason::Reason},
     model::{age, instance_name::InstanceKey, names::ObjectKey},
@@ -59,9 +60,7 @@ fn evicted(
     is_its: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Option<String> {
-    let event = last(snapshot, Reason::PodEvicted, |object| {
-        is_named(object, kind, namespace, &is_its)
-    })?;
+    let event = last_of(snapshot, Reason::PodEvicted, kind, namespace, is_its)?;
     let ago = last_seen(event).map(|at| now.duration_since(at));
     let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
     let ago = ago.map(|ago| format!(" {} ago", age::short(ago)));
@@ -78,16 +77,17 @@ fn evicted(
     Some(sentence(&text))
 }
 
-/// Returns the last Event of a reason about some objects.
-fn last(
-    snapshot: &Snapshot,
+/// Returns the last Event of a reason about objects of a kind and with some names.
+fn last_of<'a>(
+    snapshot: &'a Snapshot,
     reason: Reason,
-    is_about: impl Fn(&ObjectReference) -> bool,
-) -> Option<&Event> {
-    let events = snapshot.events.iter();
-    let its = events.filter(|event| event.reason.as_deref() == Some(reason.as_str()));
-    its.filter(|event| is_about(&event.involved_object))
-        .max_by_key(|event| last_seen(event))
+    kind: &str,
+    namespace: &str,
+    is_its: impl Fn(&str) -> bool,
+) -> Option<&'a Event> {
+    last(snapshot, namespace, &[reason.as_str()], |about| {
+        about.kind.as_deref() == Some(kind) && about.name.as_deref().is_some_and(&is_its)
+    })
 }
 
 /// Returns what ends a Pod that has lost its device: the controller, or what keeps the controller from it. Without
@@ -102,24 +102,11 @@ pub(super) fn remedy(
     if configuration.is_none_or(|(_, its)| its.spec.when_gone != WhenGone::Evict) {
         return otherwise.to_owned();
     }
-    let refused = last(snapshot, Reason::EvictionRefused, |object| {
-        is_named(object, "Instance", &key.namespace, |name| {
-            key.name.as_str() == name
-        })
-    });
+    let reason = Reason::EvictionRefused;
+    let is_it = |name: &str| key.name.as_str() == name;
+    let refused = last_of(snapshot, reason, "Instance", &key.namespace, is_it);
     match refused.and_then(|event| event.message.as_deref()) {
         Some(refused) => sentence(refused),
         None => "The controller ends the Pod by itself (whenGone: Evict).".to_owned(),
     }
-}
-
-fn is_named(
-    object: &ObjectReference,
-    kind: &str,
-    namespace: &str,
-    is_its: impl Fn(&str) -> bool,
-) -> bool {
-    object.kind.as_deref() == Some(kind)
-        && object.namespace.as_deref() == Some(namespace)
-        && object.name.as_deref().is_some_and(is_its)
 }

@@ -1,13 +1,13 @@
 //! Decides why a Pod was refused, and what its containers wait for, from the words of the kubelet. Pure.
 use super::super::finding::{Cause, Finding, sentence};
 use crate::inspect::{
-    events::last_seen,
+    events::last,
     pods::{containers, node_of},
     snapshot::Snapshot,
     words::plural,
 };
 use k8s_openapi::{
-    api::core::v1::{ContainerStatus, Event, Pod},
+    api::core::v1::{ContainerStatus, ObjectReference, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use petiole_model::model::{names::ObjectKey, waiting::WaitsFor};
@@ -93,13 +93,8 @@ fn refusal(snapshot: &Snapshot, pod: &Pod, message: &str) -> (Cause, String) {
 
 /// Returns what the kubelet says of claims of a Pod that it cannot prepare. It tries again by itself.
 pub(super) fn not_prepared(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
-    let is_it = |event: &&Event| {
-        let about = &event.involved_object;
-        event.reason.as_deref() == Some(NOT_PREPARED)
-            && about.namespace.as_deref() == Some(&key.namespace)
-            && about.name.as_deref() == Some(&key.name)
-    };
-    let last = (snapshot.events.iter().filter(is_it)).max_by_key(|event| last_seen(event))?;
+    let is_it = |about: &ObjectReference| about.name.as_deref() == Some(&key.name);
+    let last = last(snapshot, &key.namespace, &[NOT_PREPARED], is_it)?;
     let said = last.message.as_deref().unwrap_or_default();
     let text = format!(
         "The kubelet cannot prepare its claims, and tries again: {}",

@@ -1,33 +1,58 @@
 //! Decides what keeps a Pod from a node that has its device. Pure.
 use super::{
-    super::finding::{Cause, Finding},
+    super::finding::{Cause, Finding, first_of},
     agents::agent_trouble,
 };
 use crate::inspect::{
-    nodes::is_node_ready, pods::extended_requests, slots::asking, snapshot::Snapshot, words::listed,
+    nodes::is_node_ready,
+    pods::{extended_requests, is_finished, node_of},
+    snapshot::Snapshot,
+    words::listed,
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use petiole_base::quantity::count;
 use petiole_model::{
     api::names::UNSCHEDULABLE,
     model::{
-        names::ObjectKey,
         resource_name::ResourceName,
         scheduling::{self, has_affinity, is_tolerated, missing_label},
     },
 };
 use serde_json::Value;
 
+/// The most nodes whose troubles are reported.
+const TROUBLES_MAX: usize = 3;
+/// The name of nodes whose troubles are not reported.
+const NODES: &str = "nodes that have the device and cannot take the Pod";
+
 /// The request of a Pod for a resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
+    /// Its spec, by [`spec_of`].
+    pub(super) spec: &'a Value,
     pub(super) resource: &'a ResourceName,
     pub(super) amount: u64,
 }
 
+/// Returns what keeps the Pod from all of these nodes; nothing if one of them can take it.
+pub(super) fn on_nodes(
+    snapshot: &Snapshot,
+    request: Request<'_>,
+    nodes: impl IntoIterator<Item: AsRef<str>>,
+) -> Vec<Finding> {
+    let mut findings = vec![];
+    for node in nodes {
+        match blocker(snapshot, node.as_ref(), request) {
+            Some(finding) => findings.push(finding),
+            None => return vec![],
+        }
+    }
+    first_of(findings, TROUBLES_MAX, NODES)
+}
+
 /// Returns what keeps the Pod from a node that sees a device with a free slot.
-pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
+fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> Option<Finding> {
     let Some(node) = snapshot.nodes.get(name) else {
         if snapshot.hidden.nodes {
             return agent_trouble(snapshot, name);
@@ -46,7 +71,7 @@ pub(super) fn blocker(snapshot: &Snapshot, name: &str, request: Request<'_>) -> 
     if is_cordoned {
         taints.insert(0, cordon());
     }
-    if let Some(taint) = untolerated(request.pod, &taints) {
+    if let Some(taint) = untolerated(request.spec, &taints) {
         if is_cordoned && taint.key == UNSCHEDULABLE {
             let text =
                 format!("Node {name}, which has the device, is cordoned: no new Pod is put on it.");
@@ -98,16 +123,17 @@ fn resource_trouble(
         );
         return Some(Finding::new(Cause::CapacityStale, text).then(log));
     }
-    let here: Vec<&ObjectKey> = asking(snapshot, name, resource).collect();
-    let asked = here.iter().filter_map(|key| {
-        let pod = snapshot.pods.get(*key)?;
-        extended_requests(pod).remove(resource)
+    let here = snapshot.pods.iter();
+    let here = here.filter(|(_, pod)| node_of(pod) == Some(name) && !is_finished(pod));
+    let asking = here.filter_map(|(key, pod)| {
+        let amount = extended_requests(pod).remove(resource)?;
+        Some((key.to_string(), amount))
     });
-    let asked: u64 = asked.sum();
+    let (pods, asked): (Vec<String>, Vec<u64>) = asking.unzip();
+    let asked: u64 = asked.iter().sum();
     if asked + amount <= allocatable {
         return None;
     }
-    let pods: Vec<String> = here.iter().map(ToString::to_string).collect();
     let text = format!(
         "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
         listed(&pods)
@@ -124,8 +150,7 @@ fn cordon() -> Taint {
     }
 }
 
-fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
-    let spec = spec_of(pod);
+fn untolerated<'a>(spec: &Value, taints: &'a [Taint]) -> Option<&'a Taint> {
     let keeps_away = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
     let mut taints = taints.iter().filter(keeps_away);
     taints.find(|taint| {
@@ -134,18 +159,18 @@ fn untolerated<'a>(pod: &Pod, taints: &'a [Taint]) -> Option<&'a Taint> {
             value: taint.value.as_deref().unwrap_or_default(),
             effect: &taint.effect,
         };
-        !is_tolerated(&spec, taint)
+        !is_tolerated(spec, taint)
     })
 }
 
-/// Returns whether the node selector and the required affinity of a Pod match a Node.
-pub(super) fn allows(pod: &Pod, node: &Node) -> bool {
-    let spec = spec_of(pod);
+/// Returns whether the node selector and the required affinity of a Pod's spec match a Node.
+pub(super) fn allows(spec: &Value, node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    missing_label(&spec, &labels).is_none() && has_affinity(&spec, name, &labels)
+    missing_label(spec, &labels).is_none() && has_affinity(spec, name, &labels)
 }
 
-fn spec_of(pod: &Pod) -> Value {
+/// Returns the spec of a Pod in the form that the rules of scheduling read. It is made once for all Nodes.
+pub(super) fn spec_of(pod: &Pod) -> Value {
     serde_json::to_value(&pod.spec).unwrap_or_default()
 }

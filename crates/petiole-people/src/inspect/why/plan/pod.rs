@@ -4,7 +4,7 @@ use super::{
     evictions,
     given::what_it_has,
     kubelet::{failed, not_prepared, waiting},
-    nodes::Request,
+    nodes::{Request, spec_of},
     resource,
     slots::{Taken, amiss, taken},
     unscheduled,
@@ -194,8 +194,14 @@ fn without_node(
     asked: &BTreeMap<ResourceName, u64>,
     now: Timestamp,
 ) -> Vec<Finding> {
-    let findings = asked.iter().flat_map(|(resource, amount)| {
-        let request = nodes_request(pod, resource, *amount);
+    let spec = &spec_of(pod);
+    let findings = asked.iter().flat_map(|(resource, &amount)| {
+        let request = Request {
+            pod,
+            spec,
+            resource,
+            amount,
+        };
         resource::explain(snapshot, request, now)
     });
     let findings: Vec<Finding> = findings.collect();
@@ -203,14 +209,6 @@ fn without_node(
         return findings;
     }
     vec![unscheduled::explain(snapshot, key, pod, asked)]
-}
-
-fn nodes_request<'a>(pod: &'a Pod, resource: &'a ResourceName, amount: u64) -> Request<'a> {
-    Request {
-        pod,
-        resource,
-        amount,
-    }
 }
 
 fn asks_for_nothing(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding {

@@ -1,11 +1,11 @@
 //! Decides why a Configuration has no devices. Pure.
 use super::{
     super::finding::{Cause, Finding, sentence},
-    agents::{DAEMON_SETS, agent_trouble, controller_trouble},
+    agents::{agent_trouble, controller_trouble},
 };
 use crate::inspect::{
     nodes::is_lost,
-    pods::{label, node_of},
+    pods::{DAEMON_SETS, label, node_of},
     snapshot::Snapshot,
     words::listed,
 };
@@ -31,7 +31,7 @@ pub(super) fn problem(
     key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Option<Finding> {
-    let ready = ready_of(configuration);
+    let ready = configuration.condition(ConditionType::Ready);
     let Some(ready) = ready.filter(|ready| !ready.has_status(ConditionStatus::Unknown)) else {
         return Some(not_reported(snapshot, key, configuration));
     };
@@ -64,14 +64,10 @@ pub(super) fn problem(
     Some(finding.then(next))
 }
 
-fn ready_of(configuration: &Configuration) -> Option<&Condition> {
-    let status = configuration.status.as_ref()?;
-    Condition::of_type(&status.conditions, ConditionType::Ready)
-}
-
 /// Returns whether a finding only repeats what the condition of a Configuration that is not ready says.
 pub(super) fn repeats(configuration: &Configuration, finding: &Finding) -> bool {
-    let ready = ready_of(configuration).filter(|ready| ready.has_status(ConditionStatus::False));
+    let ready = configuration.condition(ConditionType::Ready);
+    let ready = ready.filter(|ready| ready.has_status(ConditionStatus::False));
     ready.is_some_and(|ready| {
         let message = ready.message.trim();
         !message.is_empty() && finding.text.contains(message)
@@ -231,10 +227,8 @@ fn late_nodes<'a>(
     configuration: &Configuration,
 ) -> Vec<&'a str> {
     let is_late = |devices: &NodeDevicesSpec| {
-        devices.configurations.iter().any(|view| {
-            let is_its = view.namespace == key.namespace && view.name == *key.name;
-            is_its && view.is_late(configuration)
-        })
+        let view = devices.view_of(key);
+        view.is_some_and(|view| view.is_late(configuration))
     };
     let nodes = snapshot.node_devices.iter();
     let late = nodes.filter(|(_, devices)| is_late(devices));
@@ -247,14 +241,9 @@ pub(super) fn no_device(
     key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Finding {
-    let view = |devices: &'_ petiole_model::api::node_devices::NodeDevicesSpec| {
-        let views = devices.configurations.iter();
-        let mut its = views.filter(|view| view.namespace == key.namespace && view.name == key.name);
-        its.next().map(|view| view.complete)
-    };
     let looks = snapshot.node_devices.iter();
     let looks: Vec<(&String, bool)> = looks
-        .filter_map(|(node, devices)| Some((node, view(devices)?)))
+        .filter_map(|(node, devices)| Some((node, devices.view_of(key)?.complete)))
         .collect();
     let late: Vec<&str> = looks
         .iter()

@@ -2,7 +2,7 @@
 use super::{
     super::finding::{Cause, Finding, first_of},
     device::{gone, seen_by},
-    nodes::{Request, allows, blocker},
+    nodes::{Request, allows, on_nodes},
     problems::{no_device, not_looked_for, problem},
     slots::{can_be_had, too_few},
     without_instances,
@@ -15,15 +15,13 @@ use crate::inspect::{
 };
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
-    api::{configuration::Configuration, instance::Instance, names},
+    api::{configuration::Configuration, instance::Instance},
     model::{dra, instance_name::InstanceKey, resource_name::ResourceName},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most nodes and devices whose troubles are reported.
 const TROUBLES_MAX: usize = 3;
-/// The name of nodes whose troubles are not reported.
-const NODES: &str = "nodes that have the device and cannot take the Pod";
 /// The most letters by which a name may differ from the one that was meant.
 const TYPOS_MAX: usize = 3;
 
@@ -176,7 +174,7 @@ fn of_devices(
     now: Timestamp,
 ) -> Vec<Finding> {
     if !snapshot.nodes.is_empty()
-        && !(snapshot.nodes.values()).any(|node| allows(request.pod, node))
+        && !(snapshot.nodes.values()).any(|node| allows(request.spec, node))
     {
         let text = "The node selector or the affinity of the Pod matches no Node.";
         let finding = Finding::new(Cause::NoNodeMatches, text);
@@ -202,7 +200,12 @@ fn of_devices(
         return vec![too_few(snapshot, request, &there, now)];
     }
     let with_free = (there.into_iter()).filter(|(_, instance)| slots::free(instance) > 0);
-    on_nodes(snapshot, request, &with_free.collect())
+    let with_free: Devices<'_> = with_free.collect();
+    let excluded = out_of_reach(snapshot, request, &with_free);
+    if !excluded.is_empty() {
+        return excluded;
+    }
+    on_nodes(snapshot, request, reachable(snapshot, request, &with_free))
 }
 
 /// A Configuration's resource gives a container one slot of as many devices as it asks for.
@@ -212,6 +215,7 @@ fn too_many(
         pod,
         resource,
         amount,
+        ..
     }: Request<'_>,
     there: &Devices<'_>,
 ) -> Option<Finding> {
@@ -236,42 +240,27 @@ fn too_many(
 }
 
 /// Returns the nodes that have devices and that the Pod may run on, as far as that is known.
-fn reachable(snapshot: &Snapshot, pod: &Pod, devices: &Devices<'_>) -> BTreeSet<String> {
+fn reachable(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> BTreeSet<String> {
     let seen = devices.iter().flat_map(|(_, its)| seen_by(its));
     // A node that was deleted has no labels to compare.
     seen.filter(|name| {
         snapshot
             .nodes
             .get(name)
-            .is_none_or(|node| allows(pod, node))
+            .is_none_or(|node| allows(request.spec, node))
     })
     .collect()
 }
 
 /// Returns why the nodes that the Pod may run on have none of the devices; nothing if one of them has.
 fn out_of_reach(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
-    if !reachable(snapshot, request.pod, devices).is_empty() {
+    if !reachable(snapshot, request, devices).is_empty() {
         return vec![];
     }
     let nodes = snapshot.nodes.iter();
-    let allowed = nodes.filter(|(_, node)| allows(request.pod, node));
+    let allowed = nodes.filter(|(_, node)| allows(request.spec, node));
     let excluded = allowed.map(|(node, _)| not_seen_on(snapshot, node, devices));
     first_of(excluded, TROUBLES_MAX, "nodes without the device")
-}
-
-fn on_nodes(snapshot: &Snapshot, request: Request<'_>, devices: &Devices<'_>) -> Vec<Finding> {
-    let excluded = out_of_reach(snapshot, request, devices);
-    if !excluded.is_empty() {
-        return excluded;
-    }
-    let mut findings = vec![];
-    for node in reachable(snapshot, request.pod, devices) {
-        match blocker(snapshot, &node, request) {
-            Some(finding) => findings.push(finding),
-            None => return vec![],
-        }
-    }
-    first_of(findings, TROUBLES_MAX, NODES)
 }
 
 /// Returns why a node that the Pod may run on does not have the device.
@@ -284,22 +273,14 @@ fn not_seen_on(snapshot: &Snapshot, node: &str, devices: &[(&InstanceKey, &Insta
         return finding;
     }
     let ids: Vec<&String> = (devices.iter())
-        .filter_map(|(_, instance)| {
-            instance
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(names::DEVICE_ID)
-        })
+        .filter_map(|(_, instance)| instance.device_id())
         .collect();
-    let views = snapshot.node_devices.get(node).into_iter();
-    let mut views = views.flat_map(|devices| &devices.configurations);
-    let sees = views.any(|view| {
-        let its = configuration
-            .as_ref()
-            .is_some_and(|(key, _)| view.namespace == key.namespace && view.name == key.name);
+    let of = configuration.as_ref().map(|(key, _)| key);
+    let views = snapshot.node_devices.get(node);
+    let view = views.zip(of).and_then(|(views, of)| views.view_of(of));
+    let sees = view.is_some_and(|view| {
         let mut seen = view.devices.iter().filter(|seen| seen.is_healthy());
-        its && seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
+        seen.any(|seen| seen.id.as_ref().is_some_and(|id| ids.contains(&id)))
     });
     let seen: BTreeSet<String> = devices.iter().flat_map(|(_, i)| seen_by(i)).collect();
     let seen = listed(&Vec::from_iter(seen));

@@ -8,7 +8,7 @@ use super::{
 use crate::inspect::{
     devices::device_name,
     nodes::{is_lost, is_node_ready, lost, shut_down, since},
-    slots::{UsedSlot, free, used},
+    slots::{Holders, UsedSlot, free},
     snapshot::Snapshot,
     words::{listed, plural},
 };
@@ -34,9 +34,10 @@ pub(super) fn taken<'a>(
     snapshot: &Snapshot,
     instances: impl IntoIterator<Item = (&'a InstanceKey, &'a Instance)>,
 ) -> Vec<Taken<'a>> {
+    let holders = Holders::new(snapshot);
     let instances = instances.into_iter();
     let slots = instances.flat_map(|(key, instance)| {
-        let slots = used(snapshot, key, instance).into_iter();
+        let slots = holders.used(key, instance).into_iter();
         slots.map(move |slot| Taken {
             key,
             instance,
@@ -299,12 +300,11 @@ pub(super) fn moved(snapshot: &Snapshot, taken: &Taken<'_>) -> Option<Finding> {
 /// Returns the digest of how the node of a slot reaches the device now: by what the node reports, or else by the Instance.
 fn connection<'a>(snapshot: &'a Snapshot, taken: &Taken<'a>) -> Option<&'a String> {
     let annotations = taken.instance.metadata.annotations.as_ref()?;
-    let id = annotations.get(names::DEVICE_ID);
+    let id = taken.instance.device_id();
     let of = taken.instance.spec.configuration_key(&taken.key.namespace);
-    let views = snapshot.node_devices.get(&*taken.slot.node).into_iter();
-    let views = views.flat_map(|devices| &devices.configurations);
-    let its = views.filter(|view| view.namespace == of.namespace && view.name == *of.name);
-    let mut devices = its.flat_map(|view| view.all());
+    let views = snapshot.node_devices.get(&*taken.slot.node);
+    let view = views.and_then(|views| views.view_of(&of));
+    let mut devices = view.into_iter().flat_map(|view| view.all());
     let its = devices.find(|device| {
         device.instance.as_deref() == Some(taken.key.name.as_str())
             || id.is_some() && device.id.as_ref() == id

@@ -1,12 +1,9 @@
 //! Decides why a Pod does not get a device without Instance (`instances: false`). Pure.
 use super::{
-    super::finding::{Cause, Finding, first_of},
-    nodes::{Request, allows, blocker},
+    super::finding::{Cause, Finding},
+    nodes::{Request, allows, on_nodes},
 };
 use crate::inspect::{node_only::Offer, snapshot::Snapshot, words::listed};
-
-/// The most nodes whose troubles are reported.
-const TROUBLES_MAX: usize = 3;
 
 /// Returns what keeps a Pod from a resource that these nodes list.
 pub(super) fn explain(
@@ -15,7 +12,7 @@ pub(super) fn explain(
     offering: &[Offer<'_>],
 ) -> Vec<Finding> {
     let names = offering.iter().map(|offer| offer.node);
-    let is_allowed = |name: &&str| allows(request.pod, &snapshot.nodes[*name]);
+    let is_allowed = |name: &&str| allows(request.spec, &snapshot.nodes[*name]);
     let reachable: Vec<&str> = names.clone().filter(is_allowed).collect();
     if reachable.is_empty() {
         let text = format!(
@@ -26,13 +23,5 @@ pub(super) fn explain(
         let finding = Finding::new(Cause::NodeDoesNotSee, text);
         return vec![finding.then("kubectl get nodes --show-labels")];
     }
-    let mut findings = vec![];
-    for node in reachable {
-        match blocker(snapshot, node, request) {
-            Some(finding) => findings.push(finding),
-            None => return vec![],
-        }
-    }
-    let what = "nodes that have the device and cannot take the Pod";
-    first_of(findings, TROUBLES_MAX, what)
+    on_nodes(snapshot, request, reachable)
 }

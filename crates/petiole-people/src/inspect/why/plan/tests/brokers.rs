@@ -64,6 +64,32 @@ fn brokers_with_the_same_trouble_are_told_of_once_and_counted() {
 }
 
 #[test]
+fn the_warning_that_was_repeated_last_is_quoted_and_not_the_one_that_began_last() {
+    let warning = |reason: &str, began: &str, repeated: Value| {
+        json!({
+            "metadata": {"creationTimestamp": began}, "reason": reason, "message": format!("{reason} it is"),
+            "eventTime": began, "series": repeated,
+            "involvedObject": {"kind": "Configuration", "namespace": "default", "name": "cam"},
+        })
+    };
+    let series = json!({"count": 9, "lastObservedTime": "2026-01-01T10:00:10.000000Z"});
+    let mut world = World::new();
+    world.events = vec![
+        warning("BrokerRefused", "2026-01-01T10:00:00Z", series),
+        warning("ServiceRefused", "2026-01-01T10:00:05Z", Value::Null),
+    ];
+    let target = configuration("cam");
+    let says = &["(BrokerRefused): BrokerRefused it is."];
+    run(vec![case_of(
+        "repeated",
+        world,
+        target,
+        Cause::BrokerRefused,
+        says,
+    )]);
+}
+
+#[test]
 fn a_broker_without_cpu_shows_the_words_of_the_scheduler() {
     let message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/2";
     let unscheduled = |world: World| {

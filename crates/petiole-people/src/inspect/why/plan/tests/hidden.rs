@@ -1,5 +1,6 @@
 //! Lists and objects that the caller may not read.
 use super::{world::DOOR, *};
+use crate::inspect::slots::Holders;
 
 #[test]
 fn what_cannot_be_read_is_no_reason() {
@@ -62,7 +63,7 @@ fn a_pod_that_may_have_a_slot_is_in_no_cell() {
     let cells = |world: World| -> Vec<String> {
         let snapshot = world.snapshot();
         let (key, instance) = snapshot.instances.first_key_value().unwrap();
-        let used = crate::inspect::slots::used(&snapshot, key, instance);
+        let used = Holders::new(&snapshot).used(key, instance);
         used.iter().map(|slot| slot.cell()).collect()
     };
     let held = || World::new().held_by("node-2");

@@ -233,8 +233,8 @@ impl World {
             pods: self.pods.iter().map(|v| (key(v), read(v))).collect(),
             claims: self.claims.iter().map(read).collect(),
             events: self.events.iter().map(read).collect(),
-            unread: vec![],
             hidden: self.hidden,
+            ..Snapshot::default()
         }
     }
 }

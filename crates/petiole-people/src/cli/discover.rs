@@ -1,40 +1,79 @@
-//! Runs `petiole discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An
-//! isolated handler has a Pod of its own.
-use super::{flags::Flags, input};
-use crate::{cluster, model::names::ObjectKey};
+//! Runs `discover` in the agent's Pod on a node, by the caller's kubectl: with its rights, and with its network. An isolated
+//! handler has a Pod of its own.
+use crate::inspect::snapshot::Snapshot;
 use anyhow::{Context as _, anyhow, bail};
-use clap::ValueEnum as _;
+use clap::{Args, ValueEnum as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::ListParams};
-use petiole_people::inspect::snapshot::Snapshot;
+use petiole_cli::{
+    connection::ConnectionFlags,
+    discover::{END, HandlerFlags, text_of},
+    signals::until_signal,
+};
+use petiole_cluster as cluster;
+use petiole_model::model::names::ObjectKey;
 use std::process::Stdio;
-use tokio::{io::AsyncWriteExt as _, process::Command};
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::{Child, Command},
+};
 
-/// Prints what the handler finds on `node`, until it ends or the user stops the command. It ends there with the standard
-/// input, which is open as long as this process lives.
-pub(super) async fn run(flags: &Flags, node: &str) -> anyhow::Result<()> {
-    let details = input::text_of(&flags.details)?;
-    let client = flags.connection.client().await?;
-    let (pod, container) = pod_on(&client, node, &flags.handler).await?;
-    let mut kubectl = Command::new("kubectl")
-        .args(flags.connection.arguments())
+/// Runs one discovery handler on a node of the cluster, and prints the devices that it finds there.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+`-o table` and `-o wide` print a line for each change until Ctrl-C, or for as long as --for says.
+`-o json` and `-o yaml` print one list at the end.
+
+Examples:
+  echo 'kind: _ipp._tcp' | kubectl petiole discover zeroconf --details - --node node-1
+  kubectl get configuration cams -o yaml | kubectl petiole discover onvif --details - --node node-1 --for 10s")]
+pub struct Flags {
+    #[command(flatten)]
+    pub handler: HandlerFlags,
+    /// Node in whose agent's Pod the handler runs, by `kubectl exec`
+    #[arg(short, long, value_name = "NAME")]
+    pub node: String,
+    #[command(flatten)]
+    pub connection: ConnectionFlags,
+}
+
+/// Prints what the handler finds, until it ends or the user stops the command. It ends there with the standard input, which is
+/// open as long as this process lives.
+pub async fn run(flags: Flags) -> anyhow::Result<()> {
+    let Flags {
+        handler,
+        node,
+        connection,
+    } = flags;
+    handler.check()?;
+    let mut text = text_of(&handler.details)?.into_bytes();
+    text.push(END);
+    let client = connection.client().await?;
+    let (pod, container) = pod_on(&client, &node, &handler.handler).await?;
+    let kubectl = Command::new("kubectl")
+        .args(connection.arguments())
         .args(["exec", "--stdin", "--quiet", "--namespace", &pod.namespace])
         .args([&pod.name, "--container", container, "--", "/petiole"])
-        .args(arguments(flags, node))
+        .args(arguments(&handler, &node))
         .stdin(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .context("kubectl cannot be run")?;
-    let mut stdin = kubectl.stdin.take().context("kubectl has no stdin")?;
-    stdin.write_all(details.as_bytes()).await?;
-    stdin.write_all(&[input::END]).await?;
-    stdin.flush().await?;
-    let ended = tokio::select! {
-        ended = kubectl.wait() => ended?,
-        stopped = tokio::signal::ctrl_c() => return Ok(stopped?),
+    let ran = async {
+        let ended = fed(kubectl, &text).await;
+        ended.with_context(|| format!("the handler in Pod {pod} on node {node}"))
     };
+    until_signal(|stop| async move { stop.run_until_cancelled(ran).await.unwrap_or(Ok(())) }).await
+}
+
+/// Gives kubectl the details, and waits for its end.
+async fn fed(mut kubectl: Child, text: &[u8]) -> anyhow::Result<()> {
+    let mut stdin = kubectl.stdin.take().context("kubectl has no stdin")?;
+    // One that does not read has ended, and its status says so.
+    stdin.write_all(text).await.ok();
+    let ended = kubectl.wait().await?;
     if !ended.success() {
-        bail!("the handler in Pod {pod} on node {node}: kubectl exec ended with {ended}");
+        bail!("kubectl exec ended with {ended}");
     }
     Ok(())
 }
@@ -76,7 +115,7 @@ async fn pod_on<'a>(
 }
 
 /// Returns the arguments for the program in the Pod.
-fn arguments(flags: &Flags, node: &str) -> Vec<String> {
+fn arguments(flags: &HandlerFlags, node: &str) -> Vec<String> {
     let output = flags.output.to_possible_value();
     let output = output.map_or_else(String::new, |value| value.get_name().to_owned());
     let mut arguments = vec![
