@@ -1,4 +1,5 @@
 //! The interface of stores: the trait that each of them implements, and what is read from it and written to it. It knows no store.
+pub(crate) use crate::cluster::{changes::version_of, without_fields};
 pub use crate::cluster::{configuration_key, instance_key};
 
 use crate::{

@@ -6,9 +6,8 @@ use crate::{
         node_devices::{ConfigurationView, NodeDevices, NodeDevicesSpec, SeenDevice},
         reason::Reason,
     },
-    cluster::changes::version_of,
     model::{limits, typed_names::ConfigurationKey},
-    store::interface::Report,
+    store::interface::{Report, version_of},
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,10 +2,9 @@
 use super::plan::has_left;
 use crate::{
     api::instance::Instance,
-    cluster::without_fields,
     model::instance_name::InstanceKey,
     store::{
-        interface::{Instances, instance_key},
+        interface::{Instances, instance_key, without_fields},
         news::is_same_for,
     },
 };
