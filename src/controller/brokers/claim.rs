@@ -4,12 +4,13 @@ use crate::{
     cluster::{dra_kind, post},
     controller::shared::{NAME, Shared},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 /// Makes the template that a new broker needs. Another's object of its name stays as it is: the Instance would own it otherwise, and
 /// it would be deleted with the Instance.
-pub(super) async fn offer(shared: &Shared, action: &Action) -> Outcome {
+pub(super) async fn offer(shared: &Shared, action: &Action) -> Result<(), Outcome> {
     let (Action::CreatePod {
         broker,
         claim: Some(claim),
@@ -21,7 +22,7 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> Outcome {
         ..
     }) = action
     else {
-        return Outcome::Done;
+        return Ok(());
     };
     let kind = dra_kind("ResourceClaimTemplate", "resourceclaimtemplates");
     let client = shared.client.clone();
@@ -30,34 +31,32 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> Outcome {
     let created: kube::Result<DynamicObject> = post(&shared.client, uri, claim).await;
     match created.map_err(|e| outcome_of(&e)) {
         Err(Outcome::Conflict) => {}
-        Err(other) => return other,
-        Ok(_) => return Outcome::Done,
+        created => return created.map(drop),
     }
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();
     match api.get(name).await {
-        Ok(there) => of_another(&there, &claim["metadata"]["ownerReferences"][0]),
-        Err(e) => outcome_of(&e),
+        Ok(there) => may_be_used(&there, &claim["metadata"]["ownerReferences"][0]),
+        Err(e) => Err(outcome_of(&e)),
     }
 }
 
-/// Says what a template that is there already means for the broker of this owner.
-fn of_another(there: &DynamicObject, owner: &Value) -> Outcome {
+/// Returns whether a template that is there already is that of the brokers of this owner.
+fn may_be_used(there: &DynamicObject, owner: &Value) -> Result<(), Outcome> {
     let owners = there.owner_references();
     if owners.iter().any(|known| owner["uid"] == *known.uid) {
-        return Outcome::Done;
+        return Ok(());
     }
     // The Instance before this one has left it, and it is about to be deleted.
-    let is_left = |known: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
-        owner["kind"] == *known.kind && owner["name"] == *known.name
-    };
+    let is_left =
+        |known: &OwnerReference| owner["kind"] == *known.kind && owner["name"] == *known.name;
     if owners.iter().any(is_left) {
-        return Outcome::Conflict;
+        return Err(Outcome::Conflict);
     }
-    Outcome::Refused {
+    Err(Outcome::Refused {
         code: 409,
         message: format!(
             "the ResourceClaimTemplate {} is there already and is not of this Instance: delete or rename it",
             there.name_any()
         ),
-    }
+    })
 }

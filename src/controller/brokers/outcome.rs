@@ -37,9 +37,10 @@ impl Outcome {
 
 /// Returns the result of an action that failed.
 pub(super) fn outcome_of(error: &kube::Error) -> Outcome {
-    match error {
-        kube::Error::Api(status) => Outcome::from_status(status.code, &first_error(status)),
-        e => Outcome::Failed(e.to_string()),
+    if let kube::Error::Api(status) = error {
+        Outcome::from_status(status.code, &first_error(status))
+    } else {
+        Outcome::Failed(error.to_string())
     }
 }
 

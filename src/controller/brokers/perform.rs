@@ -42,8 +42,8 @@ pub(crate) struct Performed {
 /// Carries out an action.
 pub(in crate::controller) async fn perform(shared: &Shared, action: &Action) -> Performed {
     match claim::offer(shared, action).await {
-        Outcome::Done => act(shared, action).await,
-        outcome => Performed {
+        Ok(()) => act(shared, action).await,
+        Err(outcome) => Performed {
             outcome,
             object: None,
         },

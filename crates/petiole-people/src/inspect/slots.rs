@@ -168,12 +168,10 @@ pub(crate) fn free(instance: &Instance) -> usize {
 mod tests {
     use super::*;
     use serde_json::{from_value, json};
-    use std::time::Duration;
-    use tokio::time::Instant;
 
-    /// A cluster in which each of 10,000 Pods has a device, 100 of them on each node.
-    fn large() -> Snapshot {
-        let names = (0..10_000).map(|n| (format!("cam-{n}"), format!("node-{}", n / 100)));
+    /// A cluster in which each of 100 Pods has a device, 10 of them on each node.
+    fn cluster() -> Snapshot {
+        let names = (0..100).map(|n| (format!("cam-{n}"), format!("node-{}", n / 10)));
         let mut snapshot = Snapshot::default();
         for (name, node) in names {
             let slot = format!("{name}-0");
@@ -196,17 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn the_holders_of_ten_thousand_devices_are_found_in_seconds() {
-        let snapshot = large();
-        let began = Instant::now();
-        let devices = crate::inspect::devices::devices(&snapshot, Default::default());
-        let took = began.elapsed();
-        assert!(
-            devices
-                .iter()
-                .all(|device| device.used[0].pods == [format!("default/{}", device.instance)])
-        );
-        // It takes a twentieth of that here, and a search among all Pods for each slot much more.
-        assert!(took < Duration::from_secs(10), "{took:?}");
+    fn each_device_is_used_by_the_pod_of_its_node_that_asks_for_it() {
+        let devices = crate::inspect::devices::devices(&cluster(), Default::default());
+        assert_eq!(devices.len(), 100);
+        for device in devices {
+            let pods = &device.used[0].pods;
+            assert_eq!(*pods, [format!("default/{}", device.instance)]);
+        }
     }
 }
