@@ -1,5 +1,6 @@
-//! What the simulation runs of an agent: all tasks but the capacity of the Node and the sockets of the plugins: their lists are handed
-//! over as they are. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
+//! What the simulation runs of an agent: the tasks from the Configurations and the discovery sessions to the slots and the lists of the
+//! plugins. Their lists are handed over as they are, without sockets, and nothing is written of the Node or into the folder of CDI
+//! files. It polls the tasks itself, because tokio wakes the receivers of a `watch` in no certain order.
 use super::{
     cdi_files::CdiFiles,
     claims, configurations, instances,
