@@ -126,6 +126,7 @@ pub(super) async fn run(
         (properties.iter()).for_each(|p| publish::if_changed(&p.wanted, needed.clone()));
         publish_all(&validated, &sessions, now, settings.max_configurations);
         tokio::select! {
+            biased;
             () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,

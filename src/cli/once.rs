@@ -65,12 +65,11 @@ pub(super) async fn run(
     if !store.is_answered() {
         bail!("it was ended before every handler had answered");
     }
-    print(&get::instances(
-        folder::instances(own.path())?,
-        flags.output,
-    )?)?;
+    let shown = get::instances(folder::instances(own.path())?, flags.output)?;
+    // A reader that has gone hides no problem.
+    let printed = print(&shown);
     match store.errors() {
-        errors if errors.is_empty() => Ok(()),
+        errors if errors.is_empty() => printed,
         errors => bail!("{}", errors.trim_end()),
     }
 }

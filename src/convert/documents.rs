@@ -17,8 +17,15 @@ pub(super) struct Source {
     /// The labels of the nodes where it runs, or null.
     pub(super) node_selector: Value,
     pub(super) entries: Vec<Value>,
-    /// The names of the ConfigMaps that its Pod has as volumes; of a file the ConfigMap that it is of.
-    config_maps: BTreeSet<String>,
+    /// The ConfigMaps that its Pod has as volumes; of a file the ConfigMap that it is of.
+    config_maps: Vec<ConfigMapName>,
+}
+
+/// A ConfigMap as a manifest names it, which may leave out the namespace.
+#[derive(Debug, Clone, PartialEq)]
+struct ConfigMapName {
+    namespace: Option<String>,
+    name: String,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +71,22 @@ impl Source {
     }
 
     fn has(&self, file: &Self) -> bool {
-        !self.config_maps.is_disjoint(&file.config_maps)
+        let mut own = self.config_maps.iter();
+        own.any(|own| file.config_maps.iter().any(|of| own.may_be(of)))
+    }
+}
+
+impl ConfigMapName {
+    fn of(metadata: &Value, name: &str) -> Self {
+        Self {
+            namespace: metadata["namespace"].as_str().map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+
+    fn may_be(&self, other: &Self) -> bool {
+        let namespaces = self.namespace.as_ref().zip(other.namespace.as_ref());
+        self.name == other.name && namespaces.is_none_or(|(own, other)| own == other)
     }
 }
 
@@ -121,7 +143,7 @@ impl Input {
                 let texts = document["data"].as_object().into_iter().flatten();
                 let texts = texts.filter_map(|(_, text)| yaml::from_str(text.as_str()?).ok());
                 let files = texts.filter_map(|text| file(origin, &text));
-                let config_maps = BTreeSet::from([of("name").to_owned()]);
+                let config_maps = vec![ConfigMapName::of(&document["metadata"], of("name"))];
                 self.files.extend(files.map(|file| Source {
                     config_maps: config_maps.clone(),
                     ..file
@@ -157,8 +179,11 @@ impl Input {
             }
             let mut source = Source::new(origin);
             source.node_selector = spec["nodeSelector"].clone();
-            let maps = array(&spec["volumes"]).filter_map(|v| v["configMap"]["name"].as_str());
-            source.config_maps = maps.map(str::to_owned).collect();
+            let projected = array(&spec["volumes"]).flat_map(|v| array(&v["projected"]["sources"]));
+            let names = array(&spec["volumes"]).chain(projected);
+            let names = names.filter_map(|volume| volume["configMap"]["name"].as_str());
+            let names = names.map(|name| ConfigMapName::of(&object["metadata"], name));
+            source.config_maps = names.collect();
             self.container(source, words, converted);
             if spec["affinity"]["nodeAffinity"].is_object() {
                 converted.note(origin, "its node affinity has no counterpart: label its nodes, and add nodeSelector to the Configurations");

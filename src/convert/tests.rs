@@ -361,6 +361,24 @@ fn each_plugin_has_its_own_config_map_and_nodes() {
         .map(|spec| spec["nodeSelector"]["on"].clone())
         .collect();
     assert_eq!(on, ["a", "b"]);
+    // Plugins of one name in two namespaces, and one whose volume is projected.
+    let in_namespace = |namespace: &str| {
+        let pair = pair(namespace, "conf").replace(
+            "metadata: {name: ",
+            &format!("metadata: {{namespace: {namespace}, name: "),
+        );
+        pair.replace(
+            &format!("kind: ConfigMap, metadata: {{namespace: {namespace}, name: {namespace}"),
+            &format!("kind: ConfigMap, metadata: {{namespace: {namespace}, name: conf"),
+        )
+    };
+    let b = in_namespace("b").replace(
+        "{configMap: {name: conf}}",
+        "{projected: {sources: [{configMap: {name: conf}}]}}, {configMap: {name: other}}",
+    );
+    let two = of(&format!("{}{b}", in_namespace("a")));
+    assert_eq!(two.refused, 0, "{two:?}");
+    assert_eq!(names(&two), ["a a.io/a", "b b.io/b"]);
     // Both read one file, and no plugin reads the other.
     let one = of(&format!("{}{}", pair("a", "a"), pair("b", "a")));
     assert_eq!(names(&one), ["b squat.ai/b"]);

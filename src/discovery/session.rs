@@ -263,6 +263,7 @@ impl Session {
         let mut said = Arc::new(DeviceSet::default());
         loop {
             let is_news = tokio::select! {
+                biased;
                 changed = sets.changed() => changed.is_ok(),
                 () = sleep_until_or_never(wake) => false,
                 () = sleep_until_or_never(begin.as_ref().map(|_| begun + BEGIN_TIMEOUT)) => {

@@ -13,10 +13,10 @@ use std::{
 pub const PAYLOAD_MAX: usize = 64 << 10;
 /// The most subscriptions of one session. Beyond it: the topic is not subscribed to, and that is said.
 pub const SUBSCRIPTIONS_MAX: usize = 40_000;
-/// The most bytes of topics that wait for their SUBSCRIBE or UNSUBSCRIBE. Beyond it: the topic is not subscribed to, and that is said.
+/// The most bytes of topics that wait for their SUBSCRIBE. Beyond it: the topic is not subscribed to, and that is said.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
-/// The filters of one SUBSCRIBE or UNSUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that takes the 40 ms
-/// of a delayed acknowledgement of TCP.
+/// The filters of one SUBSCRIBE or UNSUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that
+/// takes the 40 ms of a delayed acknowledgement of TCP.
 const FILTERS_AT_ONCE: usize = 256;
 const FILTER_BYTES_AT_ONCE: usize = 16 << 10;
 /// The time without a packet of ours after which we ask for a sign of life.
@@ -41,6 +41,7 @@ pub struct Session {
     filters: BTreeMap<Arc<str>, Filter>,
     /// The filters that the broker is to be told of.
     waiting: VecDeque<Arc<str>>,
+    /// The bytes of those among them that are wanted. The others are as many as were wanted before.
     waiting_bytes: usize,
     last_id: u16,
     password: Option<String>,
@@ -51,6 +52,13 @@ struct Filter {
     /// Whether messages are wanted now.
     is_wanted: bool,
     is_waiting: bool,
+}
+
+impl Filter {
+    /// Returns whether it waits for its SUBSCRIBE.
+    fn counts(&self) -> bool {
+        self.is_wanted && self.is_waiting
+    }
 }
 
 struct Asked {
@@ -105,10 +113,10 @@ impl Session {
     pub fn subscribe(&mut self, filter: impl Into<Arc<str>>) -> bool {
         let filter = filter.into();
         let known = self.filters.get(&filter);
-        let is_waiting = known.is_some_and(|known| known.is_waiting);
+        let counts = known.is_some_and(Filter::counts);
         let is_too_much = known.is_none() && self.filters.len() >= SUBSCRIPTIONS_MAX;
         let bytes = self.waiting_bytes + filter.len();
-        let is_taken = is_waiting || !is_too_much && bytes <= WAITING_BYTES_MAX;
+        let is_taken = counts || !is_too_much && bytes <= WAITING_BYTES_MAX;
         if is_taken {
             self.wait(filter, true);
         }
@@ -124,10 +132,13 @@ impl Session {
 
     fn wait(&mut self, filter: Arc<str>, is_wanted: bool) {
         let known = self.filters.entry(filter.clone()).or_default();
+        match (known.counts(), is_wanted) {
+            (false, true) => self.waiting_bytes += filter.len(),
+            (true, false) => self.waiting_bytes -= filter.len(),
+            (false, false) | (true, true) => {}
+        }
         known.is_wanted = is_wanted;
-        if !known.is_waiting {
-            known.is_waiting = true;
-            self.waiting_bytes += filter.len();
+        if !std::mem::replace(&mut known.is_waiting, true) {
             self.waiting.push_back(filter);
         }
     }
@@ -233,7 +244,7 @@ impl Session {
                 Some(known) if known.is_wanted == is_wanted && (is_first || fits) => {
                     known.is_waiting = false;
                     bytes += size;
-                    self.waiting_bytes -= filter.len();
+                    self.waiting_bytes -= if is_wanted { filter.len() } else { 0 };
                     asked.filters.push(filter);
                 }
                 Some(_) | None => self.waiting.push_back(filter),

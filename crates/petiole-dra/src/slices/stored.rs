@@ -11,8 +11,8 @@ pub(crate) struct Stored {
     trimmed: BTreeMap<String, Trimmed>,
     /// The objects of a list that is not complete.
     listing: BTreeMap<String, ResourceSlice>,
-    /// The slices that were written since that list began, which may not have them yet.
-    written: BTreeSet<String>,
+    /// The slices that were written since that list began, which may not have them yet; `None` between lists.
+    written: Option<BTreeSet<String>>,
     pub(crate) is_complete: bool,
 }
 
@@ -43,14 +43,14 @@ impl Stored {
         match event {
             Event::Init => {
                 self.listing.clear();
-                self.written.clear();
+                self.written = Some(BTreeSet::new());
             }
             Event::InitApply(slice) if is_ours(&slice) => {
                 self.listing.insert(slice.name_any(), without_fields(slice));
             }
             Event::InitDone => {
                 let before = std::mem::replace(&mut self.slices, std::mem::take(&mut self.listing));
-                let written = std::mem::take(&mut self.written);
+                let written = self.written.take().unwrap_or_default();
                 for (name, slice) in before
                     .into_iter()
                     .filter(|(name, _)| written.contains(name))
@@ -85,7 +85,9 @@ impl Stored {
 
     /// Takes the answer to a write, which comes before the event of it.
     pub(crate) fn put(&mut self, slice: ResourceSlice) {
-        self.written.insert(slice.name_any());
+        self.written
+            .iter_mut()
+            .for_each(|written| drop(written.insert(slice.name_any())));
         self.slices.insert(slice.name_any(), without_fields(slice));
         self.forget_trimmed();
     }

@@ -254,6 +254,11 @@ fn what_waits_and_what_is_subscribed_to_is_bounded() {
     assert_eq!(taken, WAITING_BYTES_MAX / 1024);
     session.turn(NOW).unwrap();
     assert!(session.subscribe(long(2000)), "the first ones wait no more");
+    // What waits for its end takes no room from what is new.
+    for n in 0..1000 {
+        session.unsubscribe(&long(n).into());
+    }
+    assert!((3000..3900).all(|n| session.subscribe(long(n))));
     let mut session = connected(Protocol::V5);
     let taken = (0..SUBSCRIPTIONS_MAX + 9).filter(|n| session.subscribe(n.to_string()));
     assert_eq!(taken.count(), SUBSCRIPTIONS_MAX);

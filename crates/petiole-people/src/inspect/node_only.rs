@@ -20,10 +20,11 @@ pub(crate) fn offering<'a>(
     configuration: &Configuration,
     resource: &ResourceName,
 ) -> Vec<Offer<'a>> {
-    let nodes = snapshot.nodes.iter();
-    let nodes = nodes.filter(|_| !configuration.spec.instances);
+    if configuration.spec.instances {
+        return vec![];
+    }
     let holders = Holders::new(snapshot);
-    let nodes = nodes.filter_map(|(name, node)| {
+    let nodes = snapshot.nodes.iter().filter_map(|(name, node)| {
         let allocatable = node.status.as_ref()?.allocatable.as_ref()?;
         let slots = count(&allocatable.get(resource.as_str())?.0)?;
         let asking = holders.asking(name, resource).iter();

@@ -52,6 +52,11 @@ impl Tree {
     /// Removes a device and all devices below it.
     pub(super) fn forget(&mut self, top: &str) {
         self.taken.retain(|path, _| !is_at_or_below(path, top));
+        self.end_time_of(top);
+    }
+
+    /// Forgets whether udev had its time for a device, or for one below it.
+    pub(super) fn end_time_of(&mut self, top: &str) {
         self.unprocessed
             .retain(|path, _| !is_at_or_below(path, top));
     }

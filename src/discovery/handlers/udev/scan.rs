@@ -47,7 +47,11 @@ pub(super) fn again(
                 devpath,
                 subsystem,
                 is_alone,
+                is_removal,
             } => {
+                if *is_removal {
+                    tree.end_time_of(devpath);
+                }
                 let kernel = super::record::kernel_name(devpath);
                 let place = DeviceHead {
                     devpath,

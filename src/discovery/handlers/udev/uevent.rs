@@ -12,6 +12,8 @@ pub(super) enum Event {
         subsystem: String,
         /// True if only the device itself appeared or disappeared. The devices below it have events of their own.
         is_alone: bool,
+        /// True if the device has disappeared. One of the same path is another one.
+        is_removal: bool,
     },
 }
 
@@ -52,6 +54,7 @@ pub(super) fn parse(message: &[u8]) -> Option<Event> {
         devpath: devpath.to_owned(),
         subsystem: subsystem?.to_owned(),
         is_alone: matches!(action, "add" | "remove"),
+        is_removal: action == "remove",
     })
 }
 
@@ -97,24 +100,25 @@ mod tests {
         message
     }
 
-    fn device(is_alone: bool) -> Event {
+    fn device(is_alone: bool, is_removal: bool) -> Event {
         Event::Device {
             devpath: "/devices/a/ttyUSB0".to_owned(),
             subsystem: "tty".to_owned(),
             is_alone,
+            is_removal,
         }
     }
 
     #[test]
     fn messages_of_the_kernel_and_of_udev_say_where_to_look() {
         let path = "/devices/a/ttyUSB0";
-        assert_eq!(parse(&kernel("add", path)), Some(device(true)));
-        assert_eq!(parse(&kernel("remove", path)), Some(device(true)));
-        assert_eq!(parse(&kernel("bind", path)), Some(device(false)));
+        assert_eq!(parse(&kernel("add", path)), Some(device(true, false)));
+        assert_eq!(parse(&kernel("remove", path)), Some(device(true, true)));
+        assert_eq!(parse(&kernel("bind", path)), Some(device(false, false)));
         assert_eq!(parse(&kernel("move", path)), Some(Event::Anything));
         let properties = "ACTION=change\0DEVPATH=/devices/a/ttyUSB0\0SUBSYSTEM=tty\0";
         let message = udev(properties, UDEV_MAGIC);
-        assert_eq!(parse(&message), Some(device(false)));
+        assert_eq!(parse(&message), Some(device(false, false)));
     }
 
     #[test]

@@ -203,6 +203,14 @@ async fn a_device_that_is_offered_without_udevs_entry_stays_at_its_later_events(
     running.happens(&[("add", &path, "tty")]).await;
     running.until_there_are(2).await;
     assert!(began.elapsed() >= UDEV_PATIENCE, "{:?}", began.elapsed());
+    // And so it has if both events come at once.
+    let began = Instant::now();
+    running
+        .happens(&[("remove", &path, "tty"), ("add", &path, "tty")])
+        .await;
+    running.until_there_are(1).await;
+    running.until_there_are(2).await;
+    assert!(began.elapsed() >= UDEV_PATIENCE, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -34,8 +34,11 @@ pub(super) fn taken<'a>(
     snapshot: &Snapshot,
     instances: impl IntoIterator<Item = (&'a InstanceKey, &'a Instance)>,
 ) -> Vec<Taken<'a>> {
+    let mut instances = instances.into_iter().peekable();
+    if instances.peek().is_none() {
+        return vec![];
+    }
     let holders = Holders::new(snapshot);
-    let instances = instances.into_iter();
     let slots = instances.flat_map(|(key, instance)| {
         let slots = holders.used(key, instance).into_iter();
         slots.map(move |slot| Taken {
