@@ -85,9 +85,9 @@ impl Stored {
 
     /// Takes the answer to a write, which comes before the event of it.
     pub(crate) fn put(&mut self, slice: ResourceSlice) {
-        self.written
-            .iter_mut()
-            .for_each(|written| drop(written.insert(slice.name_any())));
+        if let Some(written) = &mut self.written {
+            written.insert(slice.name_any());
+        }
         self.slices.insert(slice.name_any(), without_fields(slice));
         self.forget_trimmed();
     }
