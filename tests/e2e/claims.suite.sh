@@ -219,6 +219,26 @@ test_brokers_have_claims_of_their_own() {
   within 30 "all run" has_brokers cam 4
 }
 
+test_a_template_of_somebody_else_stays_and_the_broker_waits_for_its_name() {
+  local instance spec='capacity: 1, allocation: DRA'
+  fresh
+  echoes cam 1 "$spec"
+  within 15 "the device is offered" has_devices default/cam 1
+  instance=$(one_of cam)
+  kubectl create -f - >/dev/null <<X
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: $instance-broker}
+spec: {spec: {devices: {requests: [{name: mine, exactly: {deviceClassName: mine}}]}}}
+X
+  echoes cam 1 "$spec, $BROKER"
+  within 20 "an Event says whose it is not" has_event "$instance" "the ResourceClaimTemplate $instance-broker is there already and is not of this Instance"
+  equal "its owners" '' "$(kubectl get resourceclaimtemplate "$instance-broker" -o 'jsonpath={.metadata.ownerReferences}')"
+  equal "its request" mine "$(kubectl get resourceclaimtemplate "$instance-broker" -o 'jsonpath={.spec.spec.devices.requests[0].name}')"
+  kubectl delete resourceclaimtemplate "$instance-broker" >/dev/null
+  within 60 "the broker has a template of its own then" has_brokers cam 1
+}
+
 # slice DRIVER POOL REACH, class NAME RESOURCE, template NAME OWNER CLASS: JSON for `kubectl create -f -`.
 slice() {
   jq -n --arg driver "$1" --arg pool "$2" --argjson reach "$3" '{
