@@ -96,8 +96,7 @@ pub(super) async fn run(
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
-        let before = validated.borrow().clone();
-        let there = *kubelet.borrow_and_update();
+        let (before, there) = (validated.borrow().clone(), *kubelet.borrow_and_update());
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
         let wanted = resource::wanted(&current, &before.accepted);
