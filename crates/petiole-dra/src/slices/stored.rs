@@ -1,7 +1,7 @@
 //! Follows the slices that the API server has.
 use crate::resource::{ResourceSlice, ResourceSliceSpec};
 use kube::{ResourceExt as _, runtime::watcher::Event};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The slices of one publisher by their names.
 #[derive(Debug, Default)]
@@ -9,10 +9,8 @@ pub(crate) struct Stored {
     pub(crate) slices: BTreeMap<String, ResourceSlice>,
     /// The slices that the server did not store as they were sent, by name: it lacks some fields.
     trimmed: BTreeMap<String, Trimmed>,
-    /// The objects of a list that is not complete.
-    listing: BTreeMap<String, ResourceSlice>,
-    /// The slices that were written since that list began, which may not have them yet; `None` between lists.
-    written: Option<BTreeSet<String>>,
+    /// The objects of a list that is not complete, and what was written since it began; `None` between lists.
+    listing: Option<BTreeMap<String, ResourceSlice>>,
     pub(crate) is_complete: bool,
 }
 
@@ -41,28 +39,16 @@ impl Stored {
     ) -> Change {
         let mut change = Change::Other;
         match event {
-            Event::Init => {
-                self.listing.clear();
-                self.written = Some(BTreeSet::new());
-            }
+            Event::Init => self.listing = Some(BTreeMap::new()),
             Event::InitApply(slice) if is_ours(&slice) => {
-                self.listing.insert(slice.name_any(), without_fields(slice));
+                let listing = self.listing.get_or_insert_default();
+                let written = listing.get(&slice.name_any());
+                if written.is_none_or(|written| version(written) < version(&slice)) {
+                    listing.insert(slice.name_any(), without_fields(slice));
+                }
             }
             Event::InitDone => {
-                let before = std::mem::replace(&mut self.slices, std::mem::take(&mut self.listing));
-                let written = self.written.take().unwrap_or_default();
-                for (name, slice) in before
-                    .into_iter()
-                    .filter(|(name, _)| written.contains(name))
-                {
-                    if self
-                        .slices
-                        .get(&name)
-                        .is_none_or(|listed| version(listed) < version(&slice))
-                    {
-                        self.slices.insert(name, slice);
-                    }
-                }
+                self.slices = self.listing.take().unwrap_or_default();
                 self.is_complete = true;
             }
             Event::Apply(slice) if is_ours(&slice) => {
@@ -85,10 +71,11 @@ impl Stored {
 
     /// Takes the answer to a write, which comes before the event of it.
     pub(crate) fn put(&mut self, slice: ResourceSlice) {
-        if let Some(written) = &mut self.written {
-            written.insert(slice.name_any());
+        let slice = without_fields(slice);
+        if let Some(listing) = &mut self.listing {
+            listing.insert(slice.name_any(), slice.clone());
         }
-        self.slices.insert(slice.name_any(), without_fields(slice));
+        self.slices.insert(slice.name_any(), slice);
         self.forget_trimmed();
     }
 
@@ -157,11 +144,15 @@ mod tests {
         let mut stored = Stored::default();
         let listed = |stored: &mut Stored, slices: &[(&str, &str)], written: &[(&str, &str)]| {
             stored.apply(Event::Init, |_| true);
-            for (name, version) in slices {
+            let (first, rest) = slices.split_at(1);
+            for (name, version) in first {
                 stored.apply(Event::InitApply(slice(name, version)), |_| true);
             }
             for (name, version) in written {
                 stored.put(slice(name, version));
+            }
+            for (name, version) in rest {
+                stored.apply(Event::InitApply(slice(name, version)), |_| true);
             }
             stored.apply(Event::InitDone, |_| true);
             let names = stored.slices.iter();
@@ -172,9 +163,10 @@ mod tests {
             listed(&mut stored, &[("a", "3"), ("b", "4")], &[]),
             ["a 3", "b 4"]
         );
-        let written = [("a", "10"), ("c", "9")];
+        // Before and after the list has them, and one that it does not have.
+        let written = [("a", "10"), ("b", "11"), ("c", "9")];
         let there = listed(&mut stored, &[("a", "3"), ("b", "4")], &written);
-        assert_eq!(there, ["a 10", "b 4", "c 9"]);
+        assert_eq!(there, ["a 10", "b 11", "c 9"]);
         // The next list has what was written before it, or it is gone.
         assert_eq!(listed(&mut stored, &[("a", "10")], &[]), ["a 10"]);
     }
