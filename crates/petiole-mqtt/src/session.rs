@@ -236,20 +236,29 @@ impl Session {
         let mut asked = Asked::new(step, now);
         let mut bytes = 0;
         let most = FILTER_BYTES_AT_ONCE.min(self.packet_max.saturating_sub(16));
-        for filter in std::mem::take(&mut self.waiting) {
+        let mut others = vec![];
+        while let Some(filter) = self.waiting.pop_front() {
             let size = filter.len() + 3;
             let is_first = asked.filters.is_empty();
             let fits = bytes + size <= most && asked.filters.len() < FILTERS_AT_ONCE;
-            match self.filters.get_mut(&filter) {
-                Some(known) if known.is_wanted == is_wanted && (is_first || fits) => {
-                    known.is_waiting = false;
-                    bytes += size;
-                    self.waiting_bytes -= if is_wanted { filter.len() } else { 0 };
-                    asked.filters.push(filter);
-                }
-                Some(_) | None => self.waiting.push_back(filter),
+            if self.is_wanted(&filter) != is_wanted {
+                others.push(filter);
+                continue;
             }
+            // The rest is not looked at for each packet.
+            if !is_first && !fits {
+                others.push(filter);
+                break;
+            }
+            if let Some(known) = self.filters.get_mut(&filter) {
+                known.is_waiting = false;
+            }
+            bytes += size;
+            self.waiting_bytes -= if is_wanted { filter.len() } else { 0 };
+            asked.filters.push(filter);
         }
+        let others = others.into_iter().rev();
+        others.for_each(|filter| self.waiting.push_front(filter));
         self.last_id = self.last_id.checked_add(1).unwrap_or(1);
         asked.id = self.last_id;
         let packet = packet::of_filters(first, self.protocol, asked.id, &asked.filters);
