@@ -13,6 +13,7 @@
 //! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
 //! - Every device has one Instance, with the nodes, labels and status entries of those that see it. Other Instances
 //!   exist only if their slots are held.
+//! - A node offers an Instance to Pods unless the scheduler gives out its device.
 //! - Every Instance has its brokers, see `brokers.rs`.
 use super::{
     World, brokers,
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     api::{
         condition::Condition,
+        configuration::Allocation,
         instance::{Instance, is_seen},
         names,
     },
@@ -315,6 +317,7 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
         }
     }
     things(world, &instances, &mut faults);
+    offers(world, &instances, &mut faults);
     brokers::at_rest(world, &instances, &mut faults);
     faults
 }
@@ -396,6 +399,33 @@ fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) 
             continue;
         }
         faults.extend(fault_of(instance, (&seen_by, &holders)));
+    }
+}
+
+/// Checks that each node has a plugin of the Instances that it sees, and none where `allocation` is `DRA` and it holds no slot by one.
+fn offers(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) {
+    let server = world.server.borrow();
+    for (instance, node) in instances
+        .iter()
+        .flat_map(|instance| world.nodes.iter().map(move |node| (instance, node)))
+    {
+        let of = instance.spec.configuration_key("default").untyped();
+        let configuration = server.configurations.objects.get(&of);
+        let is_by_claims = configuration.is_some_and(|its| its.spec.allocation == Allocation::Dra);
+        let is_named = instance.spec.names_node(&node.name);
+        let mut slots = instance.spec.device_usage.keys();
+        let is_held = slots.any(|slot| {
+            let owner = owner(instance, slot);
+            matches!(owner, Some(SlotOwner::Node(holder)) if *holder == *node.name)
+        });
+        let name = instance.metadata.name.as_deref().unwrap_or_default();
+        let is_offered = node.has_plugin(&format!("akri.sh/{name}"));
+        if is_offered != (is_named && !is_by_claims || is_held) {
+            faults.push(format!(
+                "at rest {name} has a plugin on {}: {is_offered}, is seen there: {is_named}, held: {is_held}, by claims: {is_by_claims}",
+                node.name
+            ));
+        }
     }
 }
 

@@ -369,6 +369,13 @@ impl Node {
         self.changed();
     }
 
+    /// Returns whether a plugin of this resource is connected to its kubelet.
+    pub(super) fn has_plugin(&self, resource: &str) -> bool {
+        let kubelet = self.kubelet.borrow();
+        let mut kubelets = kubelet.iter();
+        kubelets.any(|kubelet| matches!(kubelet.endpoints.get(resource), Some((_, true))))
+    }
+
     /// Returns the number of healthy ids of each resource, as the Node has it.
     pub(super) fn allocatable(&self) -> BTreeMap<String, usize> {
         let kubelet = self.kubelet.borrow();
