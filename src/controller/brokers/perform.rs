@@ -43,10 +43,7 @@ pub(crate) struct Performed {
 pub(in crate::controller) async fn perform(shared: &Shared, action: &Action) -> Performed {
     match claim::offer(shared, action).await {
         Ok(()) => act(shared, action).await,
-        Err(outcome) => Performed {
-            outcome,
-            object: None,
-        },
+        Err(outcome) => failed(outcome),
     }
 }
 
@@ -198,9 +195,13 @@ fn performed(result: Result<Option<News>, kube::Error>) -> Performed {
             outcome: Outcome::Done,
             object,
         },
-        Err(error) => Performed {
-            outcome: outcome_of(&error),
-            object: None,
-        },
+        Err(error) => failed(outcome_of(&error)),
+    }
+}
+
+fn failed(outcome: Outcome) -> Performed {
+    Performed {
+        outcome,
+        object: None,
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Holders<'a> {
     pub(crate) snapshot: &'a Snapshot,
     /// The Pods that have not ended, by their node and by what they ask for.
     asking: BTreeMap<&'a str, BTreeMap<ResourceName, Vec<Asking<'a>>>>,
-    /// By their UID.
+    /// The ResourceClaims by their UID.
     claims: BTreeMap<&'a str, &'a ResourceClaim>,
 }
 
