@@ -18,7 +18,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-kubelet-api", 920),
     ("crates/petiole-mdns", 4_400),
     ("crates/petiole-model", 5_620),
-    ("crates/petiole-mqtt", 1_460),
+    ("crates/petiole-mqtt", 1_470),
     ("crates/petiole-onvif", 1_800),
     ("crates/petiole-opcua", 1_850),
     ("crates/petiole-people", 6_470),

@@ -236,26 +236,24 @@ impl Session {
         let mut asked = Asked::new(step, now);
         let mut bytes = 0;
         let most = FILTER_BYTES_AT_ONCE.min(self.packet_max.saturating_sub(16));
-        let mut others = vec![];
-        while let Some(filter) = self.waiting.pop_front() {
+        // Once one does not fit, the rest is not looked at.
+        let (mut others, mut is_full) = (vec![], false);
+        while !is_full && let Some(filter) = self.waiting.pop_front() {
             let size = filter.len() + 3;
-            let is_first = asked.filters.is_empty();
             let fits = bytes + size <= most && asked.filters.len() < FILTERS_AT_ONCE;
-            if self.is_wanted(&filter) != is_wanted {
-                others.push(filter);
-                continue;
+            match self.filters.get_mut(&filter) {
+                Some(known) if known.is_wanted != is_wanted => others.push(filter),
+                Some(known) if fits || asked.filters.is_empty() => {
+                    known.is_waiting = false;
+                    bytes += size;
+                    self.waiting_bytes -= if is_wanted { filter.len() } else { 0 };
+                    asked.filters.push(filter);
+                }
+                Some(_) | None => {
+                    others.push(filter);
+                    is_full = true;
+                }
             }
-            // The rest is not looked at for each packet.
-            if !is_first && !fits {
-                others.push(filter);
-                break;
-            }
-            if let Some(known) = self.filters.get_mut(&filter) {
-                known.is_waiting = false;
-            }
-            bytes += size;
-            self.waiting_bytes -= if is_wanted { filter.len() } else { 0 };
-            asked.filters.push(filter);
         }
         let others = others.into_iter().rev();
         others.for_each(|filter| self.waiting.push_front(filter));

@@ -215,6 +215,29 @@ fn section_3_10_a_topic_that_is_not_needed_is_given_back_and_its_place_is_free_a
 }
 
 #[test]
+fn topics_that_end_share_a_packet_and_those_between_them_keep_their_turn() {
+    let mut session = connected(Protocol::V3);
+    let filters: [Arc<str>; 4] = ["a", "b", "c", "d"].map(Arc::from);
+    let [a, b, c, d] = filters.each_ref();
+    session.subscribe(a.clone());
+    session.subscribe(b.clone());
+    session.turn(NOW).unwrap();
+    heard(&mut session, b"\x90\x04\x00\x01\x00\x00").unwrap();
+    session.unsubscribe(a);
+    session.subscribe(c.clone());
+    session.unsubscribe(b);
+    session.subscribe(d.clone());
+    let asked = |session: &Session| session.asked.as_ref().unwrap().filters.clone();
+    assert_eq!(session.turn(NOW).unwrap().send[0], packet::UNSUBSCRIBE);
+    assert_eq!(asked(&session), [a.clone(), b.clone()]);
+    heard(&mut session, b"\xb0\x02\x00\x02").unwrap();
+    assert_eq!(session.turn(NOW).unwrap().send[0], packet::SUBSCRIBE);
+    assert_eq!(asked(&session), [c.clone(), d.clone()]);
+    heard(&mut session, b"\x90\x04\x00\x03\x00\x00").unwrap();
+    assert!(session.is_settled());
+}
+
+#[test]
 fn topics_that_come_and_go_use_up_no_subscriptions() {
     let mut session = connected(Protocol::V3);
     let mut id = 0_u16;
