@@ -50,21 +50,28 @@ pub(super) struct Report {
 }
 
 impl Naming {
-    /// Returns the name of each device's Instance, unless another device has it. Of two that want one name, the first by its id
-    /// has it here.
-    fn names<'a>(&self, set: &'a DeviceSet) -> BTreeMap<&'a DeviceId, InstanceName> {
+    /// Returns the names that the Configuration's template gives. Of two devices that want one name, the first by its id has it here.
+    fn templated<'a>(&self, set: &'a DeviceSet) -> BTreeMap<&'a DeviceId, InstanceName> {
+        let Some(template) = &self.template else {
+            return BTreeMap::new();
+        };
         let mut taken = BTreeSet::new();
-        let name = |device: &Device| {
-            let properties = [&self.broker_properties, &device.properties];
-            let own = self.template.as_ref();
-            let own = own.and_then(|template| template.name(&properties).ok());
+        let name = |(id, device): (&'a DeviceId, &'a Arc<Device>)| {
+            let name = template.name(&[&self.broker_properties, &device.properties]);
+            let name = name.ok().filter(|name| taken.insert(name.clone()))?;
+            Some((id, name))
+        };
+        set.devices.iter().filter_map(name).collect_map()
+    }
+
+    /// Returns the name of a device's Instance. The digest takes time: of a large set only those that are shown are named.
+    fn name(&self, device: &Device, templated: &BTreeMap<&DeviceId, InstanceName>) -> InstanceName {
+        let digest = || {
             let [digest, _] =
                 InstanceName::candidates(&self.configuration, &device.id, self.scope, &self.node);
-            own.filter(|own| taken.insert(own.clone()))
-                .unwrap_or(digest)
+            digest
         };
-        let names = set.devices.values().map(AsRef::as_ref).map(name);
-        set.devices.keys().zip(names).collect_map()
+        templated.get(&device.id).cloned().unwrap_or_else(digest)
     }
 }
 
@@ -97,20 +104,21 @@ impl Report {
     /// Returns a line for each device that is new, changed or gone.
     pub(super) fn changes(&mut self, set: &DeviceSet) -> String {
         let mut text = String::new();
-        let names = self.naming.names(&self.last);
+        let names = self.naming.templated(&self.last);
         for (id, device) in &self.last.devices {
             if !set.devices.contains_key(id) {
-                text += &line(["gone", &names[id]], device, &[]);
+                text += &line(["gone", &self.naming.name(device, &names)], device, &[]);
             }
         }
-        let names = self.naming.names(set);
+        let names = self.naming.templated(set);
         for (id, device) in &set.devices {
             let change = match self.last.devices.get(id) {
                 None => "new",
                 Some(last) if last != device => "changed",
                 Some(_) => continue,
             };
-            text += &line([change, &names[id]], device, &self.properties(device));
+            let name = self.naming.name(device, &names);
+            text += &line([change, &name], device, &self.properties(device));
         }
         self.last = set.clone();
         text
@@ -122,10 +130,10 @@ impl Report {
     }
 
     pub(super) fn list<'a>(&self, set: &'a DeviceSet) -> Vec<Listed<'a>> {
-        let names = self.naming.names(set);
+        let names = self.naming.templated(set);
         let listed = |device: &'a Arc<Device>| Listed {
             id: device.id.as_str(),
-            instance: names[&device.id].clone(),
+            instance: self.naming.name(device, &names),
             shared: self.naming.scope == Scope::Shared,
             properties: &device.properties,
             connection: device.connection.iter().map(String::as_str).collect(),
