@@ -6,6 +6,7 @@
 use super::{
     World, control_plane,
     controller::Controller,
+    devices::Thing,
     network::Weather,
     users::{create_pod, create_pod_on, delete_pod},
 };
@@ -124,29 +125,31 @@ fn comes(world: &Rc<World>, n: usize) {
     });
 }
 
-/// A device is away for as long as its Instance stays without it, and returns while a slow network has the deletion on its way.
-/// There are Pods that want it at once.
+/// A device goes, and returns while the deletion of its Instance is on its way.
 fn device_returns_late(world: &Rc<World>) {
-    let (n, machine) = (some_device(world), &world.machine);
-    world.change_device(n, |thing| thing.seen_by.clear());
-    let (grace, early) = (world.grace, world.grace.min(1_000));
-    let late = if machine.chance(50) { 1_000 } else { 8_000 };
-    let returns = machine.between(grace - early, grace + late);
-    let slow = Weather {
-        slow: 70,
-        ..Weather::default()
-    };
-    let clears = (grace + 12_000, Weather::default());
-    for (wait, weather) in [(grace.saturating_sub(2_000), slow), clears] {
-        later(world, wait, move |world| world.weather.set(weather));
+    world.returns_late.set(true);
+    world.change_device(some_device(world), |thing| thing.seen_by.clear());
+}
+
+/// The deletion of an Instance is late: its device returns, and Pods that want it come, before the server carries it out. Returns
+/// how late it is.
+pub(super) fn delay_deletion(world: &Rc<World>, instance: &str) -> u64 {
+    let machine = &world.machine;
+    world.note(|| format!("FAULT: the deletion of {instance} is late, and its device returns"));
+    let nodes = 0..world.nodes.len();
+    let is_its =
+        |thing: &Thing| (nodes.clone()).any(|at| world.instance_name(thing, at) == instance);
+    let n = world.devices.all.borrow().iter().position(is_its);
+    if let Some(n) = n {
+        later(world, machine.between(0, 500), move |world| {
+            let all = 0..world.nodes.len();
+            world.change_device(n, |thing| thing.seen_by.extend(all));
+        });
     }
-    later(world, returns, move |world| {
-        let all = 0..world.nodes.len();
-        world.change_device(n, |thing| thing.seen_by.extend(all));
-    });
     for _ in 0..4 {
-        later(world, returns + machine.between(500, 6_000), create_pod);
+        later(world, machine.between(500, 5_000), create_pod);
     }
+    machine.between(2_000, 8_000)
 }
 
 fn device_moves(world: &Rc<World>) {
@@ -435,6 +438,7 @@ fn change_weather(world: &Rc<World>) {
 pub(super) fn mend(world: &Rc<World>) {
     world.note(|| "everything is mended".to_owned());
     world.weather.set(Weather::default());
+    world.returns_late.set(false);
     world.is_up.send_replace(true);
     let last = world.controllers.borrow().len() - 1;
     for controller in world.controllers.borrow_mut().drain(..last) {

@@ -5,7 +5,7 @@
 //! request that has not arrived by then is not carried out.
 use super::{
     api_server::{ApiServer, key, refusal},
-    invariants,
+    faults, invariants,
     network::Client,
     objects::{Pod, Stored as _, served},
 };
@@ -161,6 +161,11 @@ impl Asked {
         if self.is_write() {
             let what = format!("{} {} {}", self.method, self.resource, self.name);
             invariants::asked(&network.world, &network.who, what);
+        }
+        let is_deletion = self.method == "DELETE" && self.resource == "instances";
+        if is_deletion && network.world.returns_late.take() {
+            let late = faults::delay_deletion(&network.world, &self.name);
+            network.world.machine.sleep(late).await;
         }
         let asked = network.request(what, |server| {
             if is_watch {
