@@ -110,7 +110,7 @@ scripts:
     #!/usr/bin/env bash
     set -euo pipefail
     command -v shellcheck >/dev/null || { echo "SKIPPED scripts: shellcheck is not installed"; exit 0; }
-    shellcheck -x .ci/run .ci/tools .ci/image .ci/release .ci/oci .ci/deb .ci/standalone deploy/install.sh packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/opcua_servers/{build,judge} tests/e2e/{mqtt_brokers,probe_servers}/build tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node}
+    shellcheck -x .ci/run .ci/tools .ci/image .ci/release .ci/oci .ci/deb .ci/standalone deploy/install.sh packaging/{postinst,prerm,postrm} fuzz/run fuzz/rustc-with-coverage tests/e2e/run tests/e2e/soak tests/e2e/performance tests/e2e/scale tests/e2e/publishers/{build,resolved} tests/e2e/opcua_servers/{build,judge} tests/e2e/{mqtt_brokers,probe_servers}/build tests/e2e/*.sh tests/e2e/cluster/{cluster,control,lan,node.sh}
 
 # The chart, where helm is installed (the end-to-end tests keep one)
 chart:

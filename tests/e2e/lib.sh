@@ -217,3 +217,7 @@ build_module() { # NAME: of its folder and of its program, which may be there an
   [ ! -x "$CLUSTER_BIN/$1" ] || [ -n "$(find "$E2E/$1" -newer "$CLUSTER_BIN/$1" -type f)" ] || return 0
   go -C "$E2E/$1" build -p 1 -ldflags="-s -w" -o "$CLUSTER_BIN/$1" .
 }
+
+show() { # what helps when a test fails; a suite with a cluster shows more
+  :
+}

@@ -60,7 +60,7 @@ publish() {
     resolved) machine resolved && begin resolved resolved "$E2E/publishers/resolved" "$folder/resolved" "$@" ;;
     ciao | bonjour | multicast | matter)
       machine "$library" && begin "$library" "$library" env NODE_PATH="$folder/javascript/node_modules" \
-        "$(type -aP node | grep -v "^$E2E/" | sed -n 1p)" "$E2E/publishers/javascript.js" "$library" "$@" # not cluster/node
+        node "$E2E/publishers/javascript.js" "$library" "$@"
       ;;
     *) machine "$library" && begin "$library" "$library" "$folder/bin/$library" "$@" ;;
   esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# node DIR NAME INDEX CGROUP FEATURES [KIND]: one node. Run by 'cluster' as PID 1 of the node's namespaces.
+# node.sh DIR NAME INDEX CGROUP FEATURES [KIND]: one node. Run by 'cluster' as PID 1 of the node's namespaces.
 # One that has no kubeconfig in DIR stands alone: its kubelet knows static Pods only, and answers whoever is on the machine.
 # KIND is of `cluster`'s CLUSTER_KINDS.
 set -euo pipefail
