@@ -456,8 +456,10 @@ pub(super) fn mend(world: &Rc<World>) {
     }
 }
 
-/// Changes one thing in a world at rest. Returns the time in which the cluster follows.
+/// Changes one thing in a world at rest, and sometimes the first writes that follow are refused. Returns the time in which the
+/// cluster follows.
 pub(super) fn touch(world: &Rc<World>) -> u64 {
+    world.refusals.set(world.machine.between(0, 2));
     match world.machine.between(0, 2) {
         0 => {
             world.change_device(some_device(world), |thing| thing.seen_by.clear());

@@ -167,8 +167,11 @@ impl Asked {
             let late = faults::delay_deletion(&network.world, &self.name);
             network.world.machine.sleep(late).await;
         }
+        let is_refused = self.is_write() && network.world.refuses();
         let asked = network.request(what, |server| {
-            if is_watch {
+            if is_refused {
+                Err(refusal(503, "the server is busy"))
+            } else if is_watch {
                 self.begin(server, network.world.streams_lists)
             } else {
                 let object = self.carried_out(server, network)?;

@@ -86,6 +86,8 @@ struct World {
     weather: Cell<Weather>,
     /// True if the next deletion of an Instance is late, and its device returns meanwhile.
     returns_late: Cell<bool>,
+    /// The number of writes that the server refuses next.
+    refusals: Cell<u64>,
     /// The time at which requests were last made slow or lost.
     stormy: Cell<u64>,
     nodes: Vec<Node>,
@@ -136,6 +138,7 @@ impl World {
             is_up: watch::Sender::new(true),
             weather: Cell::default(),
             returns_late: Cell::default(),
+            refusals: Cell::default(),
             stormy: Cell::default(),
             nodes: ["node-1", "node-2", "node-3"].map(Node::new).into(),
             devices: Devices::default(),
@@ -189,6 +192,13 @@ impl World {
         let server = self.server.borrow();
         let node = server.nodes.objects.get(&api_server::key(name))?;
         Some(node.state.clone())
+    }
+
+    /// Returns whether the server refuses this write, because it is busy.
+    fn refuses(&self) -> bool {
+        let left = self.refusals.get();
+        self.refusals.set(left.saturating_sub(1));
+        left > 0
     }
 
     fn change_device(&self, n: usize, change: impl FnOnce(&mut Thing)) {
