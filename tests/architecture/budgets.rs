@@ -10,7 +10,7 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 560),
+    ("crates/petiole-base", 580),
     ("crates/petiole-cli", 1_640),
     ("crates/petiole-cluster", 1_910),
     ("crates/petiole-dra", 1_800),
@@ -25,7 +25,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
-    ("src/agent", 10_060),
+    ("src/agent", 10_000),
     ("src/cli", 1_840),
     ("src/controller", 10_180),
     ("src/convert", 610),
