@@ -62,7 +62,7 @@ pub trait Store: Send + Sync {
 
     /// Changes the owners of slots: all of an Instance's or none. The connection digest of a claim is stored with the
     /// slot.
-    fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Publishes this node's report about each Configuration: of them Instances are made. A Configuration without a report is
     /// gone, if the reports are whole.
@@ -80,13 +80,6 @@ pub trait Store: Send + Sync {
 pub enum About {
     Instance(InstanceKey),
     Configuration(ConfigurationKey),
-}
-
-/// A slot's new owner and, for a claim, the digest of the connection that its container gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchange {
-    pub change: SlotChange,
-    pub connection_digest: Option<String>,
 }
 
 /// The reports of a node about all Configurations.

@@ -197,6 +197,7 @@ impl Offer {
                 from: None,
                 to: None,
                 slot,
+                connection_digest: None,
             })
         };
         let requests = containers.iter();

@@ -12,8 +12,8 @@ use crate::{
     model::{
         container_edits::{ContainerEdits, SLOT_VARIABLE},
         instance_name::{InstanceKey, InstanceName},
-        slot::{SlotId, SlotOwner},
-        slot_table::{ClaimError, SlotChange},
+        slot::SlotId,
+        slot_table::{ClaimError, Held, SlotChange},
     },
     store::Instances,
 };
@@ -140,16 +140,8 @@ impl Allocator {
     /// Frees the slots of a ResourceClaim that the kubelet does not need any more.
     pub(in crate::agent) async fn release_claim(&self, claim_uid: &str) {
         let held = self.inputs.table.borrow().held().into_iter();
-        let changes = held.filter_map(|held| match &held.owner {
-            SlotOwner::Claim { uid, .. } if uid == claim_uid => Some(SlotChange {
-                key: held.key,
-                slot: held.slot,
-                from: Some(held.owner),
-                to: None,
-            }),
-            SlotOwner::Node(_) | SlotOwner::Configuration { .. } | SlotOwner::Claim { .. } => None,
-        });
-        let changes: Vec<SlotChange> = changes.collect();
+        let its = held.filter(|held| held.owner.is_of_claim(claim_uid));
+        let changes: Vec<SlotChange> = its.map(Held::release).collect();
         if changes.is_empty() {
             return;
         }

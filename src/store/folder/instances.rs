@@ -6,16 +6,15 @@ use super::{
 use crate::{
     api::instance::Instance,
     cluster::instance_key,
-    model::instance_name::InstanceKey,
+    model::{instance_name::InstanceKey, slot_table::SlotChange},
     store::{
-        interface::{Exchange, Instances, StoreError, is_same},
-        plan::exchanged,
+        interface::{Instances, StoreError, is_same},
+        plan::{by_instance, exchanged},
     },
     yaml,
 };
 use anyhow::Context as _;
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,23 +22,16 @@ use std::{
 use tracing::warn;
 
 impl Inner {
-    pub(super) fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
+    pub(super) fn exchange(&self, changes: &[SlotChange]) -> Result<(), StoreError> {
         let _written = self.lock();
         let mut instances = Instances::clone(&self.instances.borrow());
-        let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
-        for exchange in exchanges {
-            by_instance
-                .entry(&exchange.change.key)
-                .or_default()
-                .push(exchange);
-        }
         let mut outcome = Ok(());
-        for (key, exchanges) in by_instance {
+        for (key, changes) in by_instance(changes) {
             outcome = outcome.and_then(|()| {
                 let instance = instances
                     .get(key)
                     .ok_or_else(|| StoreError::Gone(key.clone()))?;
-                let after = exchanged(instance, &exchanges)?;
+                let after = exchanged(instance, &changes)?;
                 self.write_instance(key, &after)?;
                 instances.insert(key.clone(), Arc::new(after));
                 Ok(())

@@ -115,7 +115,7 @@ mod tests {
         },
         store::{
             folder::{FolderStore, Settings},
-            interface::{Exchange, Report},
+            interface::Report,
         },
     };
     use std::{collections::BTreeMap, fs};
@@ -164,14 +164,11 @@ mod tests {
         inner.carry_out(plan("10.0.0.1")).unwrap();
         let (key, ..) = instance();
         let planned = plan("10.0.0.2");
-        let change = SlotChange {
+        let claim = SlotChange {
             slot: SlotId::new(key.name.clone(), 0),
             key: key.clone(),
             from: None,
             to: Some(SlotOwner::Node("a".into())),
-        };
-        let claim = Exchange {
-            change,
             connection_digest: None,
         };
         inner.exchange(&[claim]).unwrap();

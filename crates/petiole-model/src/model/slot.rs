@@ -120,6 +120,11 @@ impl SlotOwner {
         }
     }
 
+    /// Parses a value of `deviceUsage`. The author of one that no agent writes holds the slot, and is not this node.
+    pub fn from_any_usage(usage: &str) -> Option<Self> {
+        Self::from_usage(usage).unwrap_or_else(|_| Some(Self::Node(usage.into())))
+    }
+
     /// Parses a value of `deviceUsage`. Returns `None` if the slot is free.
     pub fn from_usage(usage: &str) -> Result<Option<Self>, NotAnOwner> {
         let parts: Vec<&str> = usage.split(':').collect();
@@ -182,6 +187,18 @@ pub fn used_slots(usage: &BTreeMap<String, String>, capacity: i32) -> usize {
         .iter()
         .filter(|(id, value)| is_offered(id) && !value.is_empty());
     used.count()
+}
+
+/// Returns the owners of an Instance's slots, by its `deviceUsage`.
+pub fn owners(
+    instance: &InstanceName,
+    usage: &BTreeMap<String, String>,
+) -> impl Iterator<Item = (u32, SlotOwner)> {
+    usage.iter().filter_map(|(id, usage)| {
+        let slot: SlotId = id.parse().ok()?;
+        let owner = SlotOwner::from_any_usage(usage)?;
+        (slot.instance == *instance).then_some((slot.index, owner))
+    })
 }
 
 /// Returns the nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes is ignored.

@@ -112,6 +112,7 @@ impl SlotTable {
                     from: None,
                     to: Some(owner(one, &self.node)),
                     slot,
+                    connection_digest: None,
                 }),
                 // Another node holds the slot for the same claim.
                 Some(other) if one.claim.as_ref().is_some_and(|uid| other.is_of_claim(uid)) => {}

@@ -163,6 +163,7 @@ impl SlotTable {
                 to: Some(from.clone().unwrap_or_else(|| me.clone())),
                 from,
                 slot: slot.clone(),
+                connection_digest: None,
             });
             taken.insert(slot);
         }
@@ -219,6 +220,7 @@ impl SlotTable {
             from: from.cloned(),
             to: Some(me),
             slot,
+            connection_digest: None,
         })
     }
 
@@ -259,6 +261,7 @@ impl SlotTable {
                 node: self.node.clone(),
             }),
             slot,
+            connection_digest: None,
         })
     }
 
