@@ -138,23 +138,13 @@ impl Refusal {
     /// Returns whether the same call may succeed a little later.
     pub(in crate::agent) fn is_passing(&self) -> bool {
         match self {
-            Self::Slot(ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })
-            | Self::Store(
+            Self::Slot(error) => error.is_passing(),
+            Self::Store(
                 StoreError::SlotTaken { .. } | StoreError::Gone(_) | StoreError::Unavailable(_),
             )
             | Self::Timeout
             | Self::Changed => true,
-            Self::Slot(
-                ClaimError::Unknown { .. }
-                | ClaimError::BeyondCapacity { .. }
-                | ClaimError::HeldElsewhere { .. }
-                | ClaimError::HeldHere { .. }
-                | ClaimError::Full { .. }
-                | ClaimError::SameDevice { .. }
-                | ClaimError::Twice { .. }
-                | ClaimError::ByClaims { .. },
-            )
-            | Self::Store(StoreError::Refused(_)) => false,
+            Self::Store(StoreError::Refused(_)) => false,
         }
     }
 }

@@ -56,6 +56,23 @@ pub enum ClaimError {
     Unconfirmed { instance: InstanceName },
 }
 
+impl ClaimError {
+    /// Returns whether the same claim may succeed in a moment: a slot is just being released, say, or the agent has just started.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Busy { .. } | Self::Unconfirmed { .. } => true,
+            Self::Unknown { .. }
+            | Self::BeyondCapacity { .. }
+            | Self::HeldElsewhere { .. }
+            | Self::HeldHere { .. }
+            | Self::Full { .. }
+            | Self::SameDevice { .. }
+            | Self::Twice { .. }
+            | Self::ByClaims { .. } => false,
+        }
+    }
+}
+
 impl SlotTable {
     /// Decides an Allocate call, all or nothing. The kubelet is authoritative on its own node, so a slot that this
     /// resource already holds here is claimed again. Slots in `gone` are held by this node's other resource for a
