@@ -317,7 +317,7 @@ impl Agent {
     pub(super) fn spawn_probed(&self, tasks: &mut Supervisor, readiness: &Readiness) {
         if let Some(pod) = self.settings.own_pod.clone() {
             let readiness = readiness.clone();
-            tasks.spawn("startup", |stop| startup::serve(pod, readiness, stop));
+            tasks.spawn("startup", endless(startup::serve(pod, readiness)));
         }
         if let Some(address) = self.settings.http_address {
             let health = readiness.health();

@@ -33,6 +33,11 @@ pub struct Configurations {
 }
 
 impl Configurations {
+    /// Returns whether they have been read. A manifest that nobody can read leaves the set incomplete for good.
+    pub(crate) fn are_read(&self) -> bool {
+        self.is_complete || !self.objects.is_empty() || !self.hidden.is_empty()
+    }
+
     /// Returns whether a Configuration exists, or may exist.
     pub fn may_have(&self, key: &ConfigurationKey) -> bool {
         let also = [&self.hidden, &self.left_out];

@@ -130,12 +130,9 @@ fn is_free(world: &World<'_>, name: &ResourceName) -> bool {
 /// Returns the name of each Configuration's resource.
 pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let configurations = world.configurations;
-    // One that cannot be read keeps the default name it most likely has.
-    let are_known = configurations.is_complete
-        || !configurations.objects.is_empty()
-        || !configurations.hidden.is_empty();
     let prefix = world.prefixes.first();
-    let mut names = if are_known {
+    // One that cannot be read keeps the default name it most likely has.
+    let mut names = if configurations.are_read() {
         ResourceNames::new(prefix)
     } else {
         ResourceNames::before_the_first_read(prefix)
