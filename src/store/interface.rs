@@ -9,7 +9,10 @@ use crate::{
         node_devices::{ConfigurationView, SeenDevice},
         reason::Reason,
     },
-    model::{instance_name::InstanceKey, slot_table::SlotChange, typed_names::ConfigurationKey},
+    model::{
+        device::Scope, instance_name::InstanceKey, slot_table::SlotChange,
+        typed_names::ConfigurationKey,
+    },
 };
 use futures::future::BoxFuture;
 use std::{
@@ -115,6 +118,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the list of devices with this scope.
+    pub(crate) fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
+        match scope {
+            Scope::Shared => &mut self.devices,
+            Scope::Node => &mut self.own,
+        }
+    }
+
     /// Returns what others read of it.
     pub(crate) fn view(&self, of: &ConfigurationKey) -> ConfigurationView {
         ConfigurationView {

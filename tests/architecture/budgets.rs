@@ -25,7 +25,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
-    ("src/agent", 9_850),
+    ("src/agent", 9_820),
     ("src/cli", 1_840),
     ("src/controller", 10_180),
     ("src/convert", 610),
@@ -33,7 +33,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/discovery", 11_560),
     ("src/merge", 1_600),
     ("src/proto", 110),
-    ("src/store", 2_500),
+    ("src/store", 2_510),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

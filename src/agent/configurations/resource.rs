@@ -7,7 +7,7 @@ use crate::{
         reason::Reason,
     },
     model::{
-        instance_name::is_digest,
+        instance_name::{InstanceName, is_digest},
         resource_name::ResourceName,
         resource_names::ResourceNames,
         typed_names::{ConfigurationKey, ConfigurationName},
@@ -50,9 +50,8 @@ pub(super) fn checked(
         return Err(Problem::new(Reason::ResourcePrefix, message));
     }
     let instance_of = |other: &ConfigurationKey| {
-        let rest = name.last_segment().strip_prefix(&*other.name);
-        let digest = rest.and_then(|rest| rest.strip_prefix('-'));
-        *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
+        let instance = InstanceName::from(name.last_segment());
+        *default_prefix == *name.prefix() && !instance.is_own(&other.name)
     };
     let mut others = world.configurations.objects.keys();
     match others.find(|other| instance_of(other)) {

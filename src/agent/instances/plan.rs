@@ -225,8 +225,7 @@ impl<'a> PlanOfOne<'a> {
         if !is_missing {
             return None;
         }
-        let seconds = self.accepted.configuration.spec.grace_period_seconds;
-        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let grace = self.accepted.configuration.spec.grace();
         let uptime = self.world.uptime;
         let since = self.world.absences.get(key).copied().unwrap_or(uptime);
         // Until the Instance is gone: what is not carried out now is not given another grace period.

@@ -121,7 +121,11 @@ impl Allocator {
             // The kubelet alone gives out these slots.
             Some(_) => expected,
             None => {
-                let wanted = Wanted::listed(resource, containers, gone);
+                let wanted = Wanted::Listed {
+                    resource: resource.clone(),
+                    containers,
+                    gone,
+                };
                 self.written(wanted, digests).await?
             }
         };

@@ -56,18 +56,6 @@ pub(in crate::agent) enum Wanted {
 }
 
 impl Wanted {
-    pub(in crate::agent) fn listed(
-        resource: &Resource,
-        containers: Vec<Vec<String>>,
-        gone: BTreeSet<SlotId>,
-    ) -> Self {
-        Self::Listed {
-            resource: resource.clone(),
-            containers,
-            gone,
-        }
-    }
-
     pub(super) fn plan(&self, table: &SlotTable) -> Result<Claim, ClaimError> {
         match self {
             Self::Listed {

@@ -1,7 +1,7 @@
 //! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
     Inner,
-    disk::{file_name, manifest_names, write_yaml},
+    disk::{file_name, manifest_names, read_yaml, write_yaml},
 };
 use crate::{
     api::instance::Instance,
@@ -11,11 +11,9 @@ use crate::{
         interface::{Instances, StoreError, is_same},
         plan::{by_instance, exchanged},
     },
-    yaml,
 };
 use anyhow::Context as _;
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -56,7 +54,11 @@ impl Inner {
         self.settings.state.join("instances").join(file_name(key))
     }
 
-    fn write_instance(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
+    pub(super) fn write_instance(
+        &self,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<(), StoreError> {
         write_yaml(&self.instance_path(key), instance)
     }
 }
@@ -75,10 +77,7 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     let names =
         manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     for path in names.iter().map(|name| folder.join(name)) {
-        let read = fs::read_to_string(&path)
-            .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(serde_json::from_value::<Instance>(yaml::from_str(&text)?)?));
-        match read {
+        match read_yaml::<Instance>(&path) {
             Ok(instance) => {
                 instances.insert(instance_key(&instance.metadata), Arc::new(instance));
             }

@@ -1,8 +1,5 @@
 //! Makes Instances of the agent's reports, and writes them to the disk.
-use super::{
-    Inner,
-    disk::{unavailable, write_yaml},
-};
+use super::{Inner, disk::unavailable};
 use crate::{
     api::{instance::Instance, node_devices::ConfigurationView},
     cluster::instance_key,
@@ -91,7 +88,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        write_yaml(&self.instance_path(&key), &after)?;
+        self.write_instance(&key, &after)?;
         instances.insert(key, Arc::new(after));
         Ok(())
     }

@@ -114,6 +114,13 @@ pub enum SlotOwner {
 }
 
 impl SlotOwner {
+    pub fn of_claim(uid: &str, node: &NodeName) -> Self {
+        Self::Claim {
+            uid: uid.to_owned(),
+            node: node.clone(),
+        }
+    }
+
     pub fn node(&self) -> &NodeName {
         match self {
             Self::Node(node) | Self::Configuration { node, .. } | Self::Claim { node, .. } => node,
@@ -137,10 +144,9 @@ impl SlotOwner {
                     node: (*node).into(),
                 }))
             }
-            ["claim", uid, node] if !uid.is_empty() && !node.is_empty() => Ok(Some(Self::Claim {
-                uid: (*uid).to_owned(),
-                node: (*node).into(),
-            })),
+            ["claim", uid, node] if !uid.is_empty() && !node.is_empty() => {
+                Ok(Some(Self::of_claim(uid, &(*node).into())))
+            }
             _ => Err(NotAnOwner(usage.to_owned())),
         }
     }

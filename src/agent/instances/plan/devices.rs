@@ -11,7 +11,7 @@ use crate::{
         budget::{Turn, text_bytes},
         container_edits::{stored, stored_copy},
         container_nodes::connection_digest,
-        device::{Device, DeviceId, Scope},
+        device::{Device, DeviceId},
         instance_name::{InstanceKey, InstanceName},
         limits,
         slot::holders,
@@ -37,15 +37,7 @@ impl PlanOfOne<'_> {
             pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
-        self.list(self.accepted.scope).push(seen);
-    }
-
-    /// Returns the list of devices with this scope.
-    fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
-        match scope {
-            Scope::Shared => &mut self.report.devices,
-            Scope::Node => &mut self.report.own,
-        }
+        self.report.list(self.accepted.scope).push(seen);
     }
 
     /// A device that has no Instance yet, with all that one is made of.
@@ -68,7 +60,7 @@ impl PlanOfOne<'_> {
             ..self.seen_device(device)
         };
         self.report.announced.push(device.id.to_string());
-        self.list(self.accepted.scope).push(seen);
+        self.report.list(self.accepted.scope).push(seen);
     }
 
     fn seen_device(&self, device: &Device) -> SeenDevice {
@@ -88,7 +80,7 @@ impl PlanOfOne<'_> {
         instance: &Instance,
         flapping: Option<String>,
     ) {
-        self.list(instance.spec.scope()).push(SeenDevice {
+        self.report.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             flapping,
             ..of_instance(key, instance)
@@ -97,7 +89,7 @@ impl PlanOfOne<'_> {
 
     /// An Instance whose pinned device another host announces.
     pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
-        self.list(instance.spec.scope()).push(SeenDevice {
+        self.report.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             other_host: Some(cut(message)),
             ..of_instance(key, instance)
@@ -107,7 +99,7 @@ impl PlanOfOne<'_> {
     /// An Instance of this node of whose device nothing is known yet: it stays as it is.
     pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
         let seen = as_it_is(key, instance, &self.world.node);
-        self.list(instance.spec.scope()).push(seen);
+        self.report.list(instance.spec.scope()).push(seen);
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
@@ -117,7 +109,7 @@ impl PlanOfOne<'_> {
             gone: is_gone,
             ..left
         });
-        self.list(instance.spec.scope()).extend(left);
+        self.report.list(instance.spec.scope()).extend(left);
     }
 
     pub(super) fn digest_names(&self, id: &DeviceId) -> [InstanceName; 2] {
@@ -242,10 +234,7 @@ pub(super) fn keep_the_rest(world: &World, reports: &mut BTreeMap<ConfigurationK
             left(world, key, instance)
         };
         let report = reports.entry(of).or_default();
-        match instance.spec.scope() {
-            Scope::Shared => report.devices.extend(seen),
-            Scope::Node => report.own.extend(seen),
-        }
+        report.list(instance.spec.scope()).extend(seen);
     }
     for report in reports.values_mut() {
         let place = |device: &SeenDevice| (device.id.clone(), device.instance.clone());

@@ -157,10 +157,7 @@ impl SlotTable {
         uid: &str,
         devices: &[InstanceName],
     ) -> Result<Claim, ClaimError> {
-        let me = SlotOwner::Claim {
-            uid: uid.to_owned(),
-            node: self.node.clone(),
-        };
+        let me = SlotOwner::of_claim(uid, &self.node);
         let (mut taken, mut changes) = (BTreeSet::new(), vec![]);
         for instance in devices {
             let unknown = || unknown(instance, instance.into());
