@@ -11,7 +11,7 @@ use petiole::{
         slot_table::{ObservedSlots, Precedence, Resource, SlotTable},
     },
     store::{
-        Exchange, Store as _,
+        Store as _,
         folder::{FolderStore, Settings},
     },
 };
@@ -134,13 +134,9 @@ fn folder_store(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let mut back = take.clone();
                 std::mem::swap(&mut back.from, &mut back.to);
-                for change in [take.clone(), back] {
-                    let connection_digest = change.to.as_ref().map(|_| "digest".to_owned());
-                    let exchange = Exchange {
-                        change,
-                        connection_digest,
-                    };
-                    runtime.block_on(store.exchange(vec![exchange])).unwrap();
+                for mut change in [take.clone(), back] {
+                    change.connection_digest = change.to.as_ref().map(|_| "digest".to_owned());
+                    runtime.block_on(store.exchange(vec![change])).unwrap();
                 }
             });
         },

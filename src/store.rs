@@ -15,6 +15,6 @@ pub mod plan;
 
 pub use crate::cluster::key_of;
 pub use interface::{
-    About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError,
-    configuration_key, instance_key,
+    About, Configurations, Instances, Report, Reports, Store, StoreError, configuration_key,
+    instance_key,
 };

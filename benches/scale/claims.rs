@@ -6,9 +6,9 @@ use petiole::{
         slot::{SlotId, SlotOwner},
         slot_table::SlotChange,
     },
-    store::{Exchange, Store as _, StoreError, kubernetes::KubernetesStore},
+    store::Store as _,
 };
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::{
     task::JoinSet,
     time::{self, Instant},
@@ -41,6 +41,7 @@ pub(super) async fn measure(
             key: InstanceKey::new("default", name.as_str()),
             from: None,
             to: Some(SlotOwner::Node(agent.name.as_str().into())),
+            connection_digest: None,
         };
         let (store, is_over) = (agent.store.clone(), is_over.clone());
         claims.spawn(async move {
@@ -50,24 +51,16 @@ pub(super) async fn measure(
                 to: None,
                 ..claim.clone()
             };
-            let claimed = exchange(&store, claim).await;
+            let claimed = store.exchange(vec![claim]).await;
             let took = began.elapsed();
             is_over.cancelled().await;
-            exchange(&store, release).await.ok();
+            store.exchange(vec![release]).await.ok();
             claimed.map(|()| took)
         });
     }
     is_over.cancel();
     let outcomes = claims.join_all().await;
     outcomes.into_iter().filter_map(Result::ok).collect()
-}
-
-async fn exchange(store: &Arc<KubernetesStore>, change: SlotChange) -> Result<(), StoreError> {
-    let exchange = Exchange {
-        change,
-        connection_digest: None,
-    };
-    store.exchange(vec![exchange]).await
 }
 
 /// Returns the value that the given part (0 to 1) of all values does not exceed.

@@ -179,6 +179,7 @@ impl Agent {
             slot: held.slot.clone(),
             from: Some(held.owner.clone()),
             to: None,
+            connection_digest: None,
         };
         self.table.begin(std::slice::from_ref(&change));
         self.begun.push(vec![change]);

@@ -23,13 +23,13 @@ use anyhow::Context as _;
 use plan::{Action, Lacking, Plan, World, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 use tokio::{sync::watch, time::sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 const MANIFEST_MODE: u32 = 0o644;
@@ -56,12 +56,8 @@ pub(super) struct Inputs {
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
 }
 
-/// Writes a static Pod for each Instance to `folder`, at each change of the inputs, until `shutdown`.
-pub(super) async fn run(
-    inputs: Inputs,
-    folder: PathBuf,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+/// Writes a static Pod for each Instance to `folder`, at each change of the inputs.
+pub(super) async fn run(inputs: Inputs, folder: PathBuf) -> anyhow::Result<Infallible> {
     let Inputs {
         mut validated,
         mut discoveries,
@@ -94,14 +90,11 @@ pub(super) async fn run(
                     warn!("static Pods of brokers, tried again until it works: {e:#}");
                 }
                 debug!("static Pods of brokers: {e:#}");
-                tokio::select! {
-                    () = shutdown.cancelled() => return Ok(()),
-                    () = sleep(failing.next_wait()) => continue,
-                }
+                sleep(failing.next_wait()).await;
+                continue;
             }
         };
         tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => { changed?; looking.reset(); }
             changed = discoveries.changed() => { changed?; looking.reset(); }
             changed = instances.changed() => { changed?; looking.reset(); }

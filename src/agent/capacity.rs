@@ -23,6 +23,7 @@ use crate::{
 use plan::{CapacityFacts, CapacityMemory, Offer, plan};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     sync::Arc,
     time::Duration,
 };
@@ -30,7 +31,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// The least time between two rounds, which is as long as the last one took where that is longer: plugins that
@@ -56,14 +56,13 @@ pub(super) struct Inputs {
     pub(super) kubelet_folder: watch::Receiver<KubeletFolder>,
 }
 
-/// Patches the status of the Node through `nodes` after each change of the inputs, until `shutdown`. `own` is the Node as it
+/// Patches the status of the Node through `nodes` after each change of the inputs. `own` is the Node as it
 /// was seen last.
 pub(super) async fn run(
     inputs: Inputs,
     nodes: Nodes,
     mut own: watch::Receiver<Set<OwnNode>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let Inputs {
         mut listed,
         mut registered,
@@ -81,39 +80,33 @@ pub(super) async fn run(
     };
     // An agent that stood by has seen the Node before.
     own.mark_changed();
-    let rounds = async {
-        loop {
-            // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
-            listed.mark_unchanged();
-            registered.mark_unchanged();
-            kubelet.mark_unchanged();
-            if own.has_changed()? {
-                let own = named(
-                    &own.borrow_and_update(),
-                    &publisher.inputs.settings.node_name,
-                );
-                publisher.newest = own.map(|own| Arc::new(own.resources.clone()));
-            }
-            let began = Instant::now();
-            let wait = publisher.round().await;
-            let pause = if std::mem::take(&mut publisher.has_patched) {
-                BETWEEN_PATCHES
-            } else {
-                BETWEEN_ROUNDS
-            };
-            sleep(began.elapsed().max(pause)).await;
-            tokio::select! {
-                changed = listed.changed() => { changed?; publisher.asking.reset(); }
-                changed = registered.changed() => { changed?; publisher.asking.reset(); }
-                changed = own.changed() => { changed?; own.mark_changed(); }
-                changed = kubelet.changed() => changed?,
-                () = sleep(wait) => {}
-            }
+    loop {
+        // What is marked as seen is read after that, so that nothing that changes meanwhile is missed.
+        listed.mark_unchanged();
+        registered.mark_unchanged();
+        kubelet.mark_unchanged();
+        if own.has_changed()? {
+            let own = named(
+                &own.borrow_and_update(),
+                &publisher.inputs.settings.node_name,
+            );
+            publisher.newest = own.map(|own| Arc::new(own.resources.clone()));
         }
-    };
-    tokio::select! {
-        () = shutdown.cancelled() => Ok(()),
-        ended = rounds => ended,
+        let began = Instant::now();
+        let wait = publisher.round().await;
+        let pause = if std::mem::take(&mut publisher.has_patched) {
+            BETWEEN_PATCHES
+        } else {
+            BETWEEN_ROUNDS
+        };
+        sleep(began.elapsed().max(pause)).await;
+        tokio::select! {
+            changed = listed.changed() => { changed?; publisher.asking.reset(); }
+            changed = registered.changed() => { changed?; publisher.asking.reset(); }
+            changed = own.changed() => { changed?; own.mark_changed(); }
+            changed = kubelet.changed() => changed?,
+            () = sleep(wait) => {}
+        }
     }
 }
 

@@ -31,10 +31,10 @@ use foreign_plugins::ForeignPlugins;
 use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     sync::Arc,
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use world::{Labels, World};
 
 /// Returns why no agent would use a Configuration that allows these paths and has this folder for CDI files.
@@ -77,8 +77,7 @@ pub(super) async fn run(
     inputs: Inputs,
     validated: watch::Sender<Arc<ValidatedConfigurations>>,
     sessions: watch::Sender<BTreeMap<ConfigurationKey, SessionSpec>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let Inputs {
         settings,
         clock,
@@ -126,7 +125,6 @@ pub(super) async fn run(
         publish_all(&validated, &sessions, now, settings.max_configurations);
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => return Ok(()),
             changed = configurations.changed() => changed?,
             changed = kubelet.changed() => changed?,
             () = handlers.registered_other_than(&handlers_then) => {}

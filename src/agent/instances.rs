@@ -14,11 +14,11 @@ use crate::{
     discovery::session::Discoveries,
     model::slot_table::Use,
     own_thread::aside,
-    store::{Configurations, Instances, Reports, Store},
+    store::{Reports, Store},
     telemetry::metrics,
 };
-use plan::{Absences, Arrivals, Plan, World, plan};
-use std::{mem, sync::Arc, time::Duration};
+use plan::{Absences, Arrivals, World, plan};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -56,28 +56,28 @@ pub(super) async fn run(inputs: Inputs, shutdown: CancellationToken) -> anyhow::
     } = inputs;
     let (instances, mut news) = (store.instances(), store.news());
     let mut configurations = store.configurations();
-    let mut state = PlanState {
-        settings,
-        clock,
-        absences: Absences::new(),
-        arrivals: Arrivals::default(),
-    };
-    let node = state.settings.node_name.clone();
+    let (mut absences, mut arrivals) = (Absences::new(), Arrivals::default());
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         news.mark_unchanged();
-        let planned = state.plan(InputsNow {
+        let world = World {
+            node: settings.node_name.clone(),
+            max_instances: settings.max_instances,
+            uptime: clock.uptime(),
             configurations: configurations.borrow_and_update().clone(),
             validated: validated.borrow_and_update().clone(),
             discoveries: discoveries.borrow_and_update().clone(),
             instances: instances.borrow().clone(),
             node_only: node_only.borrow_and_update().clone(),
             uses: uses.borrow_and_update().clone(),
-        });
-        let planned = planned.await?;
-        (state.absences, state.arrivals) = (planned.absences, planned.arrivals);
+            absences,
+            arrivals,
+        };
+        // A plan looks at every device that a discovery sees, and containers wait for this thread.
+        let planned = aside(move || plan(&world)).await?;
+        (absences, arrivals) = (planned.absences, planned.arrivals);
         let report = report(&*store, planned.reports, &mut backoff).await;
-        metrics().set_instances(&tally::instances(&store.instances().borrow(), &node));
+        metrics().set_instances(&tally::instances(&instances.borrow(), &settings.node_name));
         let wait = planned.wake_in.into_iter().chain(report).min();
         tokio::select! {
             biased;
@@ -105,48 +105,5 @@ async fn report(store: &dyn Store, reports: Reports, backoff: &mut Backoff) -> O
             warn!("what this node reports cannot be written: {e}");
             Some(backoff.next_wait())
         }
-    }
-}
-
-/// The inputs as they are at one time.
-struct InputsNow {
-    configurations: Arc<Configurations>,
-    validated: Arc<ValidatedConfigurations>,
-    discoveries: Arc<Discoveries>,
-    instances: Arc<Instances>,
-    node_only: Arc<NodeOnly>,
-    uses: Option<Arc<[Use]>>,
-}
-
-/// The state that one plan leaves for the next.
-struct PlanState {
-    settings: Arc<Settings>,
-    clock: Clock,
-    absences: Absences,
-    arrivals: Arrivals,
-}
-
-impl PlanState {
-    /// Plans on a thread of its own: a plan looks at every device that a discovery sees, and containers wait for this
-    /// thread.
-    async fn plan(&mut self, seen: InputsNow) -> anyhow::Result<Plan> {
-        let (settings, uptime) = (self.settings.clone(), self.clock.uptime());
-        let (absences, arrivals) = (mem::take(&mut self.absences), mem::take(&mut self.arrivals));
-        let planned = aside(move || {
-            plan(&World {
-                node: &settings.node_name,
-                max_instances: settings.max_instances,
-                uptime,
-                configurations: &seen.configurations,
-                validated: &seen.validated,
-                discoveries: &seen.discoveries,
-                instances: &seen.instances,
-                node_only: &seen.node_only,
-                uses: seen.uses.as_deref(),
-                absences: &absences,
-                arrivals: &arrivals,
-            })
-        });
-        Ok(planned.await?)
     }
 }

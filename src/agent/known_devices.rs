@@ -2,9 +2,8 @@
 //! prefers these, so that a flood of new ones after a restart does not displace them.
 use super::device_state::device_id;
 use crate::{discovery::session::Handlers, store::Store};
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 /// The shortest time between two lists, because each is made of all Instances.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
@@ -12,8 +11,7 @@ const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 pub(super) async fn run(
     store: Arc<dyn Store>,
     handlers: Arc<Handlers>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let (instances, mut news) = (store.instances(), store.news());
     loop {
         news.mark_unchanged();
@@ -26,9 +24,7 @@ pub(super) async fn run(
         } else {
             BETWEEN_LISTS
         };
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            changed = async { sleep(pause).await; news.changed().await } => changed?,
-        }
+        sleep(pause).await;
+        news.changed().await?;
     }
 }

@@ -2,13 +2,13 @@
 use super::values::{KubeletFolder, KubeletSocket};
 use crate::{folder_watch::FolderWatch, publish};
 use std::{
+    convert::Infallible,
     fs, io,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::Path,
     sync::Arc,
 };
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(super) const KUBELET_SOCKET: &str = "kubelet.sock";
@@ -18,8 +18,7 @@ pub(super) async fn run(
     path: Arc<Path>,
     folder: watch::Sender<KubeletFolder>,
     kubelet: watch::Sender<Option<KubeletSocket>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let mut watch = FolderWatch::new(&*path);
     loop {
         let looked_at = path.clone();
@@ -41,13 +40,7 @@ pub(super) async fn run(
             }
             Err(e) => warn!("{}: {e}", path.display()),
         }
-        if shutdown
-            .run_until_cancelled(watch.changed())
-            .await
-            .is_none()
-        {
-            return Ok(());
-        }
+        watch.changed().await;
     }
 }
 

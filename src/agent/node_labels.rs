@@ -16,9 +16,8 @@ use crate::{
     store::Store,
 };
 use plan::{LabelFacts, LabelMemory, plan};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
@@ -35,52 +34,42 @@ pub(super) struct Inputs {
     pub(super) own: watch::Receiver<Set<OwnNode>>,
 }
 
-/// Patches the labels of the Node through `nodes` after each change of the inputs, until `shutdown`. Without the setting it only
+/// Patches the labels of the Node through `nodes` after each change of the inputs. Without the setting it only
 /// removes labels.
-pub(super) async fn run(
-    mut inputs: Inputs,
-    nodes: Nodes,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+pub(super) async fn run(mut inputs: Inputs, nodes: Nodes) -> anyhow::Result<Infallible> {
     let mut news = inputs.store.news();
     let (mut memory, mut left_out) = (LabelMemory::default(), 0);
-    let rounds = async {
-        loop {
-            news.mark_unchanged();
-            let present = inputs.present();
-            let name = &inputs.settings.node_name;
-            let own = named(&inputs.own.borrow_and_update(), name);
-            let mut wait = None;
-            if let Some(own) = own {
-                let known = LabelFacts {
-                    labels: &own.labels,
-                    present: &present,
-                    now: inputs.clock.uptime(),
-                };
-                let planned = plan(known, &memory);
-                (memory, wait) = (planned.memory, planned.wake_in);
-                if planned.left_out > left_out {
-                    let left_out = planned.left_out;
-                    warn!(node = %name, left_out, "some Configurations with devices get no label: a Node has at most {NODE_LABELS_MAX}");
-                }
-                left_out = planned.left_out;
-                if !write(&nodes, name, &planned.changes).await {
-                    wait = Some(RETRY);
-                }
+    loop {
+        news.mark_unchanged();
+        let present = inputs.present();
+        let name = &inputs.settings.node_name;
+        let own = named(&inputs.own.borrow_and_update(), name);
+        let mut wait = None;
+        if let Some(own) = own {
+            let known = LabelFacts {
+                labels: &own.labels,
+                present: &present,
+                now: inputs.clock.uptime(),
+            };
+            let planned = plan(known, &memory);
+            (memory, wait) = (planned.memory, planned.wake_in);
+            if planned.left_out > left_out {
+                let left_out = planned.left_out;
+                warn!(node = %name, left_out, "some Configurations with devices get no label: a Node has at most {NODE_LABELS_MAX}");
             }
-            // The watch shows by then what was written.
-            sleep(BETWEEN_PATCHES).await;
-            tokio::select! {
-                changed = news.changed() => changed?,
-                changed = inputs.node_only.changed() => changed?,
-                changed = inputs.own.changed() => changed?,
-                () = sleep(wait.unwrap_or(Duration::MAX)) => {}
+            left_out = planned.left_out;
+            if !write(&nodes, name, &planned.changes).await {
+                wait = Some(RETRY);
             }
         }
-    };
-    tokio::select! {
-        () = shutdown.cancelled() => Ok(()),
-        ended = rounds => ended,
+        // The watch shows by then what was written.
+        sleep(BETWEEN_PATCHES).await;
+        tokio::select! {
+            changed = news.changed() => changed?,
+            changed = inputs.node_only.changed() => changed?,
+            changed = inputs.own.changed() => changed?,
+            () = sleep(wait.unwrap_or(Duration::MAX)) => {}
+        }
     }
 }
 

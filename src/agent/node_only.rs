@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{discovery::session::Discoveries, publish};
 use plan::{NodeOnly, World, follow, next_end};
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
-use tokio_util::sync::CancellationToken;
 
 /// The inputs of the plan.
 pub(super) struct Inputs {
@@ -22,12 +21,11 @@ pub(super) struct Inputs {
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
 }
 
-/// Publishes what is offered to `offers`, at each change of the inputs, until `shutdown`.
+/// Publishes what is offered to `offers`, at each change of the inputs.
 pub(super) async fn run(
     inputs: Inputs,
     offers: watch::Sender<Arc<NodeOnly>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let Inputs {
         settings,
         clock,
@@ -52,7 +50,6 @@ pub(super) async fn run(
         let end = next_end(&now).map(|end| end.saturating_sub(uptime));
         publish::if_changed(&offers, Arc::new(now));
         tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
             changed = validated.changed() => changed?,
             changed = discoveries.changed() => changed?,
             () = sleep(end.unwrap_or(Duration::MAX)) => {}

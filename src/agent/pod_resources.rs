@@ -47,16 +47,12 @@ pub(crate) fn listed(pods: Vec<PodResources>, prefixes: &ResourcePrefixes) -> Po
 
 /// The healthy ids that the kubelet would give to containers now, of the resources with our prefixes.
 pub(super) async fn healthy(settings: &Settings) -> anyhow::Result<IdsByResource> {
-    let devices = all_allocatable(settings).await?;
-    Ok(of_prefixes(devices, &settings.resource_prefixes))
-}
-
-async fn all_allocatable(settings: &Settings) -> anyhow::Result<Vec<ContainerDevices>> {
     timeout(CALL_TIMEOUT, async {
         let mut client = client(settings).await?;
         let request = AllocatableResourcesRequest {};
         let answer = client.get_allocatable_resources(request).await?;
-        Ok(answer.into_inner().devices)
+        let devices = answer.into_inner().devices;
+        Ok(of_prefixes(devices, &settings.resource_prefixes))
     })
     .await?
 }

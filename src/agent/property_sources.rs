@@ -4,18 +4,17 @@ use crate::{
     model::property_source::{Contents, Wanted},
     publish,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 use tokio::sync::{mpsc, watch};
-use tokio_util::{sync::CancellationToken, task::JoinMap};
+use tokio_util::task::JoinMap;
 use tracing::warn;
 
-/// Publishes the contents of all `wanted` objects to `contents` at each change, until `shutdown`.
+/// Publishes the contents of all `wanted` objects to `contents` at each change.
 pub(super) async fn run(
     sources: PropertySources,
     mut wanted: watch::Receiver<Wanted>,
     contents: watch::Sender<Arc<Contents>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let mut watches: JoinMap<Watched, ()> = JoinMap::new();
     let mut now: BTreeSet<Watched> = BTreeSet::new();
     let (sender, mut read) = mpsc::channel(1);
@@ -36,7 +35,6 @@ pub(super) async fn run(
             }
         }
         tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
             changed = wanted.changed() => changed?,
             Some((watched, content)) = read.recv() => {
                 // It may be the last word of a watch that has ended.

@@ -19,6 +19,7 @@ use crate::{
         slot_table::Resource,
     },
     store::Store,
+    supervisor::endless,
 };
 use futures::future::BoxFuture;
 use petiole_dra::claim::Claim;
@@ -79,7 +80,6 @@ impl Simulated {
             agent.configurations(handlers, None),
             agent.validated.clone(),
             sessions,
-            stop.clone(),
         );
         let (requests, requested) = mpsc::channel(64);
         let node = agent.settings.node_name.clone();
@@ -93,6 +93,7 @@ impl Simulated {
             requests.clone(),
             stop.clone(),
         );
+        let looks = slots::reclaim::run(agent.reclaim(), requests.clone(), uses);
         let runs = move |start, stop| -> BoxFuture<'static, ()> {
             Box::pin(hand_over(start, lists.clone(), stop))
         };
@@ -102,17 +103,12 @@ impl Simulated {
         let tasks: Vec<Task> = vec![
             Box::pin(plugins),
             Box::pin(async move { running.run(until).await }),
-            Box::pin(validation),
+            endless(validation)(stop.clone()),
             Box::pin(discovery),
             Box::pin(instances::run(agent.instances(), stop.clone())),
             Box::pin(slots::run(agent.slots(), requested, stop.clone())),
             Box::pin(usage),
-            Box::pin(slots::reclaim::run(
-                agent.reclaim(),
-                requests.clone(),
-                uses,
-                stop.clone(),
-            )),
+            endless(looks)(stop.clone()),
         ];
         let allocator = Allocator::new(inputs, requests);
         (Self { agent, allocator }, tasks)

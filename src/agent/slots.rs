@@ -20,7 +20,7 @@ pub(super) use table::SharedTable;
 use super::{connections, settings::Clock};
 use crate::{
     model::slot_table::{Claim, ClaimError, SlotChange},
-    store::{Exchange, Store, StoreError},
+    store::{Store, StoreError},
 };
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -118,7 +118,7 @@ fn release(
     begun: Duration,
 ) -> impl Future<Output = ()> + use<'_> {
     let changes = plan::still_unused(changes, &slots.table.borrow().held(), begun);
-    write_each(slots, without_connections(changes), "slot released")
+    write_each(slots, changes, "slot released")
 }
 
 /// Claims slots that were free when the kubelet's records were looked at. What the containers were given is not known.
@@ -128,19 +128,8 @@ fn adopt(
     begun: Duration,
 ) -> impl Future<Output = ()> + use<'_> {
     let changes = plan::still_free(changes, &slots.table.borrow(), begun);
-    write_each(
-        slots,
-        without_connections(changes),
-        "a container uses a slot that was free: claimed again",
-    )
-}
-
-fn without_connections(changes: Vec<SlotChange>) -> Vec<Exchange> {
-    let exchange = |change| Exchange {
-        change,
-        connection_digest: None,
-    };
-    changes.into_iter().map(exchange).collect()
+    let what = "a container uses a slot that was free: claimed again";
+    write_each(slots, changes, what)
 }
 
 /// Makes a claim and answers it. Returns the writes that go on after the answer.
@@ -203,9 +192,9 @@ fn undo_late<'a>(
     slots: &'a Slots,
     claim: &Claim,
     rest: BoxFuture<'a, Result<(), StoreError>>,
-    undo: Vec<Exchange>,
+    undo: Vec<SlotChange>,
 ) -> impl Future<Output = ()> + use<'a> {
-    let written = without_connections(claim.changes().cloned().collect());
+    let written: Vec<SlotChange> = claim.changes().cloned().collect();
     async move {
         timeout(LATE_TIMEOUT, rest).await.map(drop).ok();
         slots.table.settle(&written, None);
@@ -222,9 +211,9 @@ fn answer(reply: oneshot::Sender<Result<Claim, Refusal>>, result: Result<Claim, 
 struct PreparedClaim {
     claim: Claim,
     /// The writes that make the claim.
-    writes: Vec<Exchange>,
+    writes: Vec<SlotChange>,
     /// The writes that undo it. They contain only the slots that it changes.
-    undo: Vec<Exchange>,
+    undo: Vec<SlotChange>,
 }
 
 /// Plans a claim.
@@ -244,21 +233,18 @@ fn prepared(slots: &Slots, request: &ClaimRequest) -> Result<PreparedClaim, Refu
             .connections
             .get(&change.slot.instance)
             .ok_or(Refusal::Changed)?;
-        writes.push(Exchange {
-            change: change.clone(),
+        writes.push(SlotChange {
             connection_digest: Some(connection.clone()),
+            ..change.clone()
         });
         if change.from != change.to {
-            let back = SlotChange {
-                from: change.to.clone(),
-                to: change.from.clone(),
-                ..change.clone()
-            };
             let connection_digest =
                 connections::given(&slots.table.borrow(), &instances, &change.key, &change.slot);
-            undo.push(Exchange {
-                change: back,
+            undo.push(SlotChange {
+                from: change.to.clone(),
+                to: change.from.clone(),
                 connection_digest,
+                ..change.clone()
             });
         }
     }
@@ -277,11 +263,10 @@ enum Written<'a> {
     Late(BoxFuture<'a, Result<(), StoreError>>),
 }
 
-async fn write(slots: &Slots, exchanges: Vec<Exchange>) -> Written<'_> {
-    let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
-    // A device may become one of several nodes during the write: what was not written is remembered also then.
-    let (own, others) = plan::divided(exchanges, &slots.table.borrow());
+async fn write(slots: &Slots, changes: Vec<SlotChange>) -> Written<'_> {
     slots.table.begin(&changes);
+    // A device may become one of several nodes during the write: what was not written is remembered also then.
+    let (own, others) = plan::divided(changes, &slots.table.borrow());
     let mut exchange = if others.is_empty() {
         async { Ok(()) }.boxed()
     } else {
@@ -303,27 +288,26 @@ async fn write(slots: &Slots, exchanges: Vec<Exchange>) -> Written<'_> {
 /// the others marked as being written, when this function is called, not when its future is polled.
 fn write_each<'a>(
     slots: &'a Slots,
-    exchanges: Vec<Exchange>,
+    changes: Vec<SlotChange>,
     what: &'static str,
 ) -> impl Future<Output = ()> + use<'a> {
     let instances = slots.store.instances().borrow().clone();
-    let (own, others) = plan::remembered(exchanges, &slots.table.borrow());
-    for exchange in &own {
-        info!(slot = %exchange.change.slot, "{what}");
+    let (own, others) = plan::remembered(changes, &slots.table.borrow());
+    for change in &own {
+        info!(slot = %change.slot, "{what}");
     }
     slots.table.settle_own(&own, Some(slots.clock.uptime()));
-    let exchanges = plan::still_written(others, &instances);
-    let changes: Vec<_> = exchanges.iter().map(|e| e.change.clone()).collect();
+    let changes = plan::still_written(others, &instances);
     slots.table.begin(&changes);
-    let writes = exchanges
+    let writes = changes
         .into_iter()
-        .map(move |e| write_one(slots, e, what));
+        .map(move |change| write_one(slots, change, what));
     join_all(writes).map(drop)
 }
 
-async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
-    let slot = &exchange.change.slot;
-    let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![exchange.clone()])).await;
+async fn write_one(slots: &Slots, change: SlotChange, what: &'static str) {
+    let slot = &change.slot;
+    let written = timeout(WRITE_TIMEOUT, slots.store.exchange(vec![change.clone()])).await;
     match &written {
         Ok(Ok(())) => info!(%slot, "{what}"),
         // Another owner has the slot, or the Instance is gone: there is nothing left to write.
@@ -336,7 +320,7 @@ async fn write_one(slots: &Slots, exchange: Exchange, what: &'static str) {
         }
     }
     let done = matches!(written, Ok(Ok(()))).then(|| slots.clock.uptime());
-    slots.table.settle(std::slice::from_ref(&exchange), done);
+    slots.table.settle(std::slice::from_ref(&change), done);
 }
 
 #[cfg(test)]

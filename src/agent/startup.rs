@@ -6,6 +6,7 @@ use super::readiness::Readiness;
 use crate::model::names::{ObjectKey, shortened};
 use anyhow::{Context as _, bail};
 use std::{
+    convert::Infallible,
     io::{self, Read as _},
     os::{
         linux::net::SocketAddrExt as _,
@@ -14,7 +15,6 @@ use std::{
     time::Duration,
 };
 use tokio::{net, time::sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// The length to which a name is cut. The kernel accepts 107 bytes.
@@ -31,33 +31,16 @@ fn address(pod: &ObjectKey) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Tells all who connect what is missing, until `shutdown`.
-pub(super) async fn serve(
-    pod: ObjectKey,
-    readiness: Readiness,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let answer = async {
-        loop {
-            match listener(&pod) {
-                Ok(listener) => return answer(listener, &readiness).await,
-                // Nobody can end this process by taking its name.
-                Err(e) => warn!("the startup probe is not answered: {e}"),
-            }
-            sleep(RETRY).await;
+/// Tells all who connect what is missing.
+pub(super) async fn serve(pod: ObjectKey, readiness: Readiness) -> anyhow::Result<Infallible> {
+    let listener = loop {
+        match listener(&pod) {
+            Ok(listener) => break listener,
+            // Nobody can end this process by taking its name.
+            Err(e) => warn!("the startup probe is not answered: {e}"),
         }
+        sleep(RETRY).await;
     };
-    shutdown.run_until_cancelled(answer).await;
-    Ok(())
-}
-
-fn listener(pod: &ObjectKey) -> io::Result<net::UnixListener> {
-    let listener = UnixListener::bind_addr(&address(pod)?)?;
-    listener.set_nonblocking(true)?;
-    net::UnixListener::from_std(listener)
-}
-
-async fn answer(listener: net::UnixListener, readiness: &Readiness) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -68,6 +51,12 @@ async fn answer(listener: net::UnixListener, readiness: &Readiness) {
             Err(_) => sleep(RETRY).await,
         }
     }
+}
+
+fn listener(pod: &ObjectKey) -> io::Result<net::UnixListener> {
+    let listener = UnixListener::bind_addr(&address(pod)?)?;
+    listener.set_nonblocking(true)?;
+    net::UnixListener::from_std(listener)
 }
 
 /// Asks the agent of this Pod. Returns an error with what it waits for.

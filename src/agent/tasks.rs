@@ -26,7 +26,7 @@ use crate::{
     model::slot_table::Use,
     own_thread::OwnThread,
     store::Store,
-    supervisor::Supervisor,
+    supervisor::{Supervisor, endless},
     telemetry::http,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -120,13 +120,11 @@ impl Agent {
         let properties = self.spawn_property_sources(tasks);
         let inputs = self.configurations(handlers.clone(), properties);
         let validated = self.validated.clone();
-        tasks.spawn_on(thread, "configurations", |stop| {
-            configurations::run(inputs, validated, sessions, stop)
-        });
+        let validation = configurations::run(inputs, validated, sessions);
+        tasks.spawn_on(thread, "configurations", endless(validation));
         let (store, preferring) = (self.store.clone(), handlers.clone());
-        tasks.spawn_on(thread, "known devices", |stop| {
-            known_devices::run(store, preferring, stop)
-        });
+        let telling = known_devices::run(store, preferring);
+        tasks.spawn_on(thread, "known devices", endless(telling));
         let (handlers, discoveries) = (handlers.clone(), self.discoveries.clone());
         tasks.spawn_on(thread, "discovery", |stop| {
             session::run(handlers, desired, discoveries, stop)
@@ -138,9 +136,7 @@ impl Agent {
             discoveries: self.discoveries.subscribe(),
         };
         let offers = self.node_only.clone();
-        tasks.spawn_on(thread, "node only", |stop| {
-            node_only::run(inputs, offers, stop)
-        });
+        tasks.spawn_on(thread, "node only", endless(node_only::run(inputs, offers)));
     }
 
     /// Starts the tasks that tell others what was found: the report to the store, and the socket at which handlers register.
@@ -190,9 +186,8 @@ impl Agent {
     pub(super) fn spawn_kubelet_folder(&self, tasks: &mut Supervisor) {
         let folder: Arc<Path> = self.settings.plugin_folder.as_path().into();
         let (changes, kubelet) = (self.kubelet_folder.clone(), self.kubelet.clone());
-        tasks.spawn("kubelet folder", |stop| {
-            kubelet_folder::run(folder, changes, kubelet, stop)
-        });
+        let watching = kubelet_folder::run(folder, changes, kubelet);
+        tasks.spawn("kubelet folder", endless(watching));
     }
 
     /// Starts the task that watches the Secrets and ConfigMaps to which Configurations refer.
@@ -204,9 +199,8 @@ impl Agent {
             contents: contents.subscribe(),
         };
         let wanted = wanted.subscribe();
-        tasks.spawn("property sources", |stop| {
-            property_sources::run(sources, wanted, contents, stop)
-        });
+        let watching = property_sources::run(sources, wanted, contents);
+        tasks.spawn("property sources", endless(watching));
         Some(properties)
     }
 
@@ -225,9 +219,8 @@ impl Agent {
         }
         let inputs = self.reclaim();
         let (releases, uses) = (requests.clone(), self.uses.clone());
-        tasks.spawn("reclaim", |stop| {
-            slots::reclaim::run(inputs, releases, uses, stop)
-        });
+        let looks = slots::reclaim::run(inputs, releases, uses);
+        tasks.spawn("reclaim", endless(looks));
         let inputs = self.plugins(self.spawn_cdi_files(tasks));
         if let Some(claims) = self.settings.claims.clone() {
             let (inputs, requests) = (inputs.clone(), requests.clone());
@@ -324,7 +317,7 @@ impl Agent {
     pub(super) fn spawn_probed(&self, tasks: &mut Supervisor, readiness: &Readiness) {
         if let Some(pod) = self.settings.own_pod.clone() {
             let readiness = readiness.clone();
-            tasks.spawn("startup", |stop| startup::serve(pod, readiness, stop));
+            tasks.spawn("startup", endless(startup::serve(pod, readiness)));
         }
         if let Some(address) = self.settings.http_address {
             let health = readiness.health();
@@ -351,7 +344,7 @@ impl Agent {
                 registered: self.published.registered.subscribe(),
                 kubelet_folder: self.kubelet_folder.subscribe(),
             };
-            tasks.spawn_on(thread, "brokers", |stop| brokers::run(inputs, folder, stop));
+            tasks.spawn_on(thread, "brokers", endless(brokers::run(inputs, folder)));
         }
     }
 
@@ -369,9 +362,8 @@ impl Agent {
             kubelet_folder: self.kubelet_folder.subscribe(),
         };
         let (writing, seen) = (nodes.clone(), self.own_node.subscribe());
-        tasks.spawn("node capacity", |stop| {
-            capacity::run(inputs, writing, seen, stop)
-        });
+        let publishing = capacity::run(inputs, writing, seen);
+        tasks.spawn("node capacity", endless(publishing));
         let inputs = node_labels::Inputs {
             settings: self.settings.clone(),
             clock: self.clock,
@@ -380,6 +372,6 @@ impl Agent {
             own: self.own_node.subscribe(),
         };
         let nodes = nodes.clone();
-        tasks.spawn("node labels", |stop| node_labels::run(inputs, nodes, stop));
+        tasks.spawn("node labels", endless(node_labels::run(inputs, nodes)));
     }
 }

@@ -69,9 +69,7 @@ impl Merge<'_> {
         // The agent of a node that has no Node says again and again that it sees the device.
         let calm = (self.surroundings.unseen_for(instance)).unwrap_or(Duration::MAX);
         let configuration = self.surroundings.configuration(&of);
-        let seconds =
-            configuration.map(|of| u64::try_from(of.spec.grace_period_seconds).unwrap_or_default());
-        let grace = seconds.map_or(DEFAULT_GRACE, Duration::from_secs);
+        let grace = configuration.map_or(DEFAULT_GRACE, |of| of.spec.grace());
         let is_late =
             only_node.is_some_and(|node| !self.reports.has_complete_report(instance, &of, node));
         let late = if is_late { LATE_REPORT } else { Duration::ZERO };

@@ -1,5 +1,4 @@
 //! Values that the tests of several modules share.
-use super::interface::Exchange;
 use crate::model::{
     instance_name::InstanceKey,
     slot::{SlotId, SlotOwner},
@@ -7,15 +6,13 @@ use crate::model::{
 };
 
 /// Returns an exchange of the first slot of `default/cam-1` between nodes.
-pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> Exchange {
+pub(super) fn exchange_of(from: Option<&str>, to: Option<&str>) -> SlotChange {
     let owner = |o: &str| SlotOwner::Node(o.into());
-    Exchange {
-        change: SlotChange {
-            key: InstanceKey::new("default", "cam-1"),
-            slot: SlotId::new("cam-1", 0),
-            from: from.map(owner),
-            to: to.map(owner),
-        },
+    SlotChange {
+        key: InstanceKey::new("default", "cam-1"),
+        slot: SlotId::new("cam-1", 0),
+        from: from.map(owner),
+        to: to.map(owner),
         connection_digest: Some("digest".to_owned()),
     }
 }

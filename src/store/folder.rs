@@ -18,7 +18,7 @@ pub use instances::instances;
 pub use reports::configurations;
 
 use super::{
-    interface::{About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError},
+    interface::{About, Configurations, Instances, Report, Reports, Store, StoreError},
     plan::adopted,
 };
 use crate::{
@@ -29,7 +29,10 @@ use crate::{
     },
     files,
     folder_watch::FolderWatch,
-    model::typed_names::{ConfigurationKey, NodeName},
+    model::{
+        slot_table::SlotChange,
+        typed_names::{ConfigurationKey, NodeName},
+    },
 };
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
@@ -178,8 +181,8 @@ impl Store for FolderStore {
         false
     }
 
-    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.blocking(move |inner| inner.exchange(&exchanges)))
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.blocking(move |inner| inner.exchange(&changes)))
     }
 
     /// Makes the Instances of the reports, as the controller of a cluster does.

@@ -9,7 +9,10 @@ use crate::{
         node_devices::{ConfigurationView, SeenDevice},
         reason::Reason,
     },
-    model::{instance_name::InstanceKey, slot_table::SlotChange, typed_names::ConfigurationKey},
+    model::{
+        device::Scope, instance_name::InstanceKey, slot_table::SlotChange,
+        typed_names::ConfigurationKey,
+    },
 };
 use futures::future::BoxFuture;
 use std::{
@@ -33,6 +36,11 @@ pub struct Configurations {
 }
 
 impl Configurations {
+    /// Returns whether they have been read. A manifest that nobody can read leaves the set incomplete for good.
+    pub(crate) fn are_read(&self) -> bool {
+        self.is_complete || !self.objects.is_empty() || !self.hidden.is_empty()
+    }
+
     /// Returns whether a Configuration exists, or may exist.
     pub fn may_have(&self, key: &ConfigurationKey) -> bool {
         let also = [&self.hidden, &self.left_out];
@@ -62,7 +70,7 @@ pub trait Store: Send + Sync {
 
     /// Changes the owners of slots: all of an Instance's or none. The connection digest of a claim is stored with the
     /// slot.
-    fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Publishes this node's report about each Configuration: of them Instances are made. A Configuration without a report is
     /// gone, if the reports are whole.
@@ -80,13 +88,6 @@ pub trait Store: Send + Sync {
 pub enum About {
     Instance(InstanceKey),
     Configuration(ConfigurationKey),
-}
-
-/// A slot's new owner and, for a claim, the digest of the connection that its container gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchange {
-    pub change: SlotChange,
-    pub connection_digest: Option<String>,
 }
 
 /// The reports of a node about all Configurations.
@@ -117,6 +118,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the list of devices with this scope.
+    pub(crate) fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
+        match scope {
+            Scope::Shared => &mut self.devices,
+            Scope::Node => &mut self.own,
+        }
+    }
+
     /// Returns what others read of it.
     pub(crate) fn view(&self, of: &ConfigurationKey) -> ConfigurationView {
         ConfigurationView {

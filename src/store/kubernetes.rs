@@ -16,8 +16,9 @@ pub(crate) mod view;
 mod watches;
 mod writes;
 
-use super::interface::{
-    About, Configurations, Exchange, Instances, Report, Reports, Store, StoreError, is_same,
+use super::{
+    interface::{About, Configurations, Instances, Report, Reports, Store, StoreError, is_same},
+    plan::by_instance,
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, reason::Reason},
@@ -27,6 +28,7 @@ use crate::{
     },
     model::{
         instance_name::InstanceKey,
+        slot_table::SlotChange,
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
 };
@@ -141,16 +143,11 @@ impl Store for KubernetesStore {
         true
     }
 
-    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
-            for exchange in &exchanges {
-                let of_one = by_instance.entry(&exchange.change.key).or_default();
-                of_one.push(exchange);
-            }
-            let writes = by_instance
+            let writes = by_instance(&changes)
                 .into_iter()
-                .map(|(key, exchanges)| self.inner.exchange(key, exchanges));
+                .map(|(key, changes)| self.inner.exchange(key, changes));
             let outcomes = join_all(writes).await;
             self.inner.publish();
             outcomes.into_iter().collect()

@@ -1,9 +1,10 @@
 //! Computes an Instance after an exchange of its slots. Pure.
-use super::interface::{Exchange, StoreError, instance_key};
+use super::interface::{StoreError, instance_key};
 use crate::{
     api::{instance::Instance, names},
-    model::{slot::SlotOwner, slot_table::SlotChange},
+    model::{instance_name::InstanceKey, slot::SlotOwner, slot_table::SlotChange},
 };
+use std::collections::BTreeMap;
 
 /// Returns an Instance of an earlier run in a folder, whose only node is `node`. If it has another name, the node was
 /// renamed.
@@ -28,18 +29,23 @@ pub(crate) fn adopted(instance: &Instance, node: &str) -> Instance {
     instance
 }
 
-/// Returns `instance` with new owners for its slots: all of `exchanges`, or the first one whose expected owner is not
+/// Returns the changes of each Instance.
+pub(crate) fn by_instance(changes: &[SlotChange]) -> BTreeMap<&InstanceKey, Vec<&SlotChange>> {
+    let mut by_instance: BTreeMap<&InstanceKey, Vec<&SlotChange>> = BTreeMap::new();
+    for change in changes {
+        by_instance.entry(&change.key).or_default().push(change);
+    }
+    by_instance
+}
+
+/// Returns `instance` with new owners for its slots: all of `changes`, or the first one whose expected owner is not
 /// found.
 pub(crate) fn exchanged(
     instance: &Instance,
-    exchanges: &[&Exchange],
+    changes: &[&SlotChange],
 ) -> Result<Instance, StoreError> {
     let mut instance = instance.clone();
-    for Exchange {
-        change,
-        connection_digest,
-    } in exchanges
-    {
+    for change in changes {
         let id = change.slot.to_string();
         let usage = instance
             .spec
@@ -47,9 +53,7 @@ pub(crate) fn exchanged(
             .get(&id)
             .cloned()
             .unwrap_or_default();
-        // A value that cannot be parsed is that of another owner.
-        let current =
-            SlotOwner::from_usage(&usage).unwrap_or(Some(SlotOwner::Node(usage.as_str().into())));
+        let current = SlotOwner::from_any_usage(&usage);
         if current != change.from && current != change.to {
             return Err(StoreError::SlotTaken {
                 instance: instance_key(&instance.metadata),
@@ -57,17 +61,18 @@ pub(crate) fn exchanged(
                 owner: usage,
             });
         }
-        write(&mut instance, change, connection_digest.as_ref());
+        write(&mut instance, change);
     }
     Ok(instance)
 }
 
-fn write(instance: &mut Instance, change: &SlotChange, connection_digest: Option<&String>) {
+fn write(instance: &mut Instance, change: &SlotChange) {
     let id = change.slot.to_string();
     let annotation = names::connection_annotation(change.slot.index);
     let annotations = instance.metadata.annotations.get_or_insert_default();
+    let connection_digest = change.connection_digest.clone();
     match connection_digest.filter(|_| change.to.is_some()) {
-        Some(connection_digest) => annotations.insert(annotation, connection_digest.clone()),
+        Some(connection_digest) => annotations.insert(annotation, connection_digest),
         None => annotations.remove(&annotation),
     };
     match &change.to {

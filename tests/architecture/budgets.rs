@@ -10,14 +10,14 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 560),
+    ("crates/petiole-base", 580),
     ("crates/petiole-cli", 1_640),
     ("crates/petiole-cluster", 1_910),
     ("crates/petiole-dra", 1_800),
     ("crates/petiole-kubelet", 4_850),
     ("crates/petiole-kubelet-api", 920),
     ("crates/petiole-mdns", 4_400),
-    ("crates/petiole-model", 5_620),
+    ("crates/petiole-model", 5_640),
     ("crates/petiole-mqtt", 1_470),
     ("crates/petiole-onvif", 1_800),
     ("crates/petiole-opcua", 1_850),
@@ -25,7 +25,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 750),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
-    ("src/agent", 10_060),
+    ("src/agent", 9_820),
     ("src/cli", 1_840),
     ("src/controller", 10_180),
     ("src/convert", 610),
@@ -33,7 +33,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/discovery", 11_560),
     ("src/merge", 1_600),
     ("src/proto", 110),
-    ("src/store", 2_560),
+    ("src/store", 2_510),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

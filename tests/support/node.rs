@@ -31,7 +31,7 @@ use petiole::{
         slot_table::SlotChange,
     },
     store::{
-        Exchange, Store as _,
+        Store as _,
         folder::{self, FolderStore},
     },
 };

@@ -2,9 +2,8 @@
 use futures::future::BoxFuture;
 use petiole::{
     api::{instance::Instance, reason::Reason},
-    store::{
-        About, Configurations, Exchange, Instances, Reports, Store, StoreError, folder::FolderStore,
-    },
+    model::slot_table::SlotChange,
+    store::{About, Configurations, Instances, Reports, Store, StoreError, folder::FolderStore},
 };
 use std::{
     collections::BTreeMap,
@@ -59,7 +58,7 @@ impl Store for WatchedStore {
         self.inner.is_remote()
     }
 
-    fn exchange(&self, changes: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let outcome = self.inner.exchange(changes).await;
             let mut is_held_up = self.watch.is_held_up.subscribe();

@@ -1,6 +1,6 @@
 //! Runs the long-lived tasks of a process. The first task that ends stops the others.
 use anyhow::{Context as _, Error, Result, anyhow};
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{collections::HashMap, convert::Infallible, future::Future, pin::Pin, time::Duration};
 use tokio::{
     runtime::Handle,
     sync::{oneshot, watch},
@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("channel closed")]
 pub struct ChannelClosed;
+
+/// See [`endless`].
+pub type EndlessTask = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// A set of named tasks that live as long as the process.
 pub struct Supervisor {
@@ -102,6 +105,21 @@ impl Supervisor {
             }
             Err(e) => Err(anyhow!("{} panicked: {e}", self.names[&e.id()])),
         }
+    }
+}
+
+/// Returns a task that runs `task` until the process stops, and drops it then: it leaves nothing half done.
+pub fn endless(
+    task: impl Future<Output = Result<Infallible>> + Send + 'static,
+) -> impl FnOnce(CancellationToken) -> EndlessTask {
+    let task = Box::pin(task);
+    |stop| {
+        Box::pin(async move {
+            match stop.run_until_cancelled(task).await {
+                None => Ok(()),
+                Some(Err(e)) => Err(e),
+            }
+        })
     }
 }
 
@@ -221,6 +239,18 @@ mod tests {
             s.run(GRACE).await.unwrap_err().to_string(),
             "watch ended while the process was running"
         );
+    }
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_task_is_dropped_at_the_signal_and_its_failure_is_one() {
+        let shutdown = CancellationToken::new();
+        let mut s = Supervisor::new(shutdown.clone());
+        s.spawn("loop", endless(std::future::pending()));
+        shutdown.cancel();
+        s.run(GRACE).await.unwrap();
+        let mut s = Supervisor::new(CancellationToken::new());
+        s.spawn("loop", endless(async { anyhow::bail!("no kubelet") }));
+        let e = format!("{:#}", s.run(GRACE).await.unwrap_err());
+        assert_eq!(e, "loop failed: no kubelet");
     }
     #[tokio::test(start_paused = true)]
     async fn stragglers_are_aborted_after_the_grace_period() {

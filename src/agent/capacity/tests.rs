@@ -84,7 +84,6 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
         kubelet,
         kubelet_folder,
     };
-    let stop = CancellationToken::new();
     let claims = async {
         sleep(Duration::from_secs(10)).await;
         // Two claims of other nodes in a row, and a release for which the kubelet must be asked.
@@ -92,10 +91,11 @@ async fn a_slot_that_another_node_has_claimed_is_not_offered_a_tenth_of_a_second
             list.send_replace(listed(health));
             sleep(Duration::from_millis(pause)).await;
         }
-        stop.cancel();
     };
-    let (ended, ()) = tokio::join!(run(inputs, nodes, own, stop.clone()), claims);
-    ended.unwrap();
+    tokio::select! {
+        ended = run(inputs, nodes, own) => panic!("{ended:?}"),
+        () = claims => {}
+    }
     let patches = std::mem::take(&mut fake.lock().unwrap().patches);
     let [(first, three), (second, two)] = &patches[..] else {
         panic!("{patches:?}");

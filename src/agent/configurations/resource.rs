@@ -7,7 +7,7 @@ use crate::{
         reason::Reason,
     },
     model::{
-        instance_name::is_digest,
+        instance_name::{InstanceName, is_digest},
         resource_name::ResourceName,
         resource_names::ResourceNames,
         typed_names::{ConfigurationKey, ConfigurationName},
@@ -50,9 +50,8 @@ pub(super) fn checked(
         return Err(Problem::new(Reason::ResourcePrefix, message));
     }
     let instance_of = |other: &ConfigurationKey| {
-        let rest = name.last_segment().strip_prefix(&*other.name);
-        let digest = rest.and_then(|rest| rest.strip_prefix('-'));
-        *default_prefix == *name.prefix() && digest.is_some_and(is_digest)
+        let instance = InstanceName::from(name.last_segment());
+        *default_prefix == *name.prefix() && !instance.is_own(&other.name)
     };
     let mut others = world.configurations.objects.keys();
     match others.find(|other| instance_of(other)) {
@@ -130,12 +129,9 @@ fn is_free(world: &World<'_>, name: &ResourceName) -> bool {
 /// Returns the name of each Configuration's resource.
 pub(super) fn names(world: &World<'_>, accepted: &Accepted) -> ResourceNames {
     let configurations = world.configurations;
-    // One that cannot be read keeps the default name it most likely has.
-    let are_known = configurations.is_complete
-        || !configurations.objects.is_empty()
-        || !configurations.hidden.is_empty();
     let prefix = world.prefixes.first();
-    let mut names = if are_known {
+    // One that cannot be read keeps the default name it most likely has.
+    let mut names = if configurations.are_read() {
         ResourceNames::new(prefix)
     } else {
         ResourceNames::before_the_first_read(prefix)

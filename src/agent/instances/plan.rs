@@ -39,11 +39,11 @@ pub(crate) struct Plan {
     pub(crate) reports: Reports,
 }
 
-pub(crate) fn plan(world: &World<'_>) -> Plan {
+pub(crate) fn plan(world: &World) -> Plan {
     let mut plan = Plan::default();
     let mut budget = InstanceBudget::new(world);
     let reports = &mut plan.reports.of;
-    for (key, instance) in world.instances {
+    for (key, instance) in world.instances.iter() {
         let configuration = instance.spec.configuration_key(&key.namespace);
         let is_orphan = world.configurations.is_complete
             && !world.validated.accepted.contains_key(&configuration)
@@ -79,14 +79,14 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         report.generation = world.validated.generations.get(key).copied();
     }
     let accepted = &world.validated.accepted;
-    bounds::complete(world.instances, world.node_only, accepted, reports);
+    bounds::complete(&world.instances, &world.node_only, accepted, reports);
     plan.reports.is_whole = devices::is_whole(world);
     plan
 }
 
 impl<'a> PlanOfOne<'a> {
     fn new(
-        world: &'a World<'a>,
+        world: &'a World,
         key: &'a ConfigurationKey,
         accepted: &'a AcceptedConfiguration,
     ) -> Self {
@@ -111,16 +111,19 @@ impl<'a> PlanOfOne<'a> {
         let offer = world.node_only.get(&key.name);
         let left_out = offer.and_then(|offer| offer.problem(world.max_instances));
         report.problems.extend(left_out);
-        (report.problems).extend(offer.and_then(|offer| offer.flapping(world.discoveries)));
+        (report.problems).extend(offer.and_then(|offer| offer.flapping(&world.discoveries)));
         (report.problems).extend(trouble::of_device_nodes(
-            key, accepted, discovery, world.node,
+            key,
+            accepted,
+            discovery,
+            &world.node,
         ));
         let unseen: BTreeMap<_, _> = (world.instances.iter())
             .filter(|(k, i)| k.namespace == key.namespace && i.spec.configuration_name == key.name)
             .map(|(k, i)| (k, i.as_ref()))
             .collect();
         let own_named = unseen.iter().filter(|(key, instance)| {
-            let is_here = instance.spec.shared || instance.is_of(world.node);
+            let is_here = instance.spec.shared || instance.is_of(&world.node);
             let is_its = instance.spec.scope() == accepted.scope && is_here;
             is_its && key.name.is_own(&instance.spec.configuration_name)
         });
@@ -175,8 +178,8 @@ impl<'a> PlanOfOne<'a> {
         for (key, instance) in std::mem::take(&mut self.unseen) {
             let id = device_id(instance);
             let is_held_back = id.as_ref().is_some_and(|id| self.is_held_back(id));
-            if !instance.is_of(self.world.node) {
-                let is_holder = holders(&instance.spec.device_usage).contains(self.world.node);
+            if !instance.is_of(&self.world.node) {
+                let is_holder = holders(&instance.spec.device_usage).contains(&self.world.node);
                 let left = (is_holder && !is_held_back)
                     .then(|| self.grace_left(key, id.as_ref()))
                     .flatten();
@@ -222,8 +225,7 @@ impl<'a> PlanOfOne<'a> {
         if !is_missing {
             return None;
         }
-        let seconds = self.accepted.configuration.spec.grace_period_seconds;
-        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let grace = self.accepted.configuration.spec.grace();
         let uptime = self.world.uptime;
         let since = self.world.absences.get(key).copied().unwrap_or(uptime);
         // Until the Instance is gone: what is not carried out now is not given another grace period.
@@ -255,7 +257,7 @@ impl<'a> PlanOfOne<'a> {
 
     /// Returns whether an Instance may be deleted, its device being gone: not while slots of it are given out from memory.
     fn may_go(&self, instance: &Instance) -> bool {
-        !instance.spec.names_node(self.world.node) || !is_own(instance, self.world.node)
+        !instance.spec.names_node(&self.world.node) || !is_own(instance, &self.world.node)
     }
 
     fn is_held_back(&self, id: &DeviceId) -> bool {

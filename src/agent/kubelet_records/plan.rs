@@ -3,6 +3,7 @@ use crate::{
     agent::values::{IdsByResource, PodList, Prepared},
     model::{
         container_edits::SLOT_VARIABLE,
+        instance_name::is_digest_of_variable,
         names::ObjectKey,
         resource_name::{ResourceName, ResourcePrefixes},
         slot::{ListedId, SlotId, SlotOwner},
@@ -15,9 +16,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-
-/// The number of digits in the digest of an Instance: the short form, and the long one.
-const DIGEST_LENGTHS: [usize; 2] = [6, 10];
 
 /// The ids of one resource that one container holds, by the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -272,11 +270,8 @@ fn env_slots(env: &BTreeMap<String, String>) -> BTreeSet<SlotId> {
 /// no variable with its slots; it has every property as `KEY_<DIGEST>`.
 fn digests(env: &BTreeMap<String, String>) -> BTreeSet<String> {
     let ends = env.keys().filter_map(|key| Some(key.rsplit_once('_')?.1));
-    let is_digest = |end: &&str| {
-        let is_hex = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
-        DIGEST_LENGTHS.contains(&end.len()) && end.bytes().all(is_hex)
-    };
-    ends.filter(is_digest).map(str::to_lowercase).collect()
+    let digests = ends.filter(|end| is_digest_of_variable(end));
+    digests.map(str::to_lowercase).collect()
 }
 
 /// The resource whose plugin sends its list once more, so that the kubelet writes its checkpoint anew: it writes all of

@@ -75,8 +75,7 @@ pub(crate) fn follow(world: World<'_>, before: &NodeOnly) -> NodeOnly {
         division.take(key, count_before(key));
     }
     let offer = |(key, accepted): (&ConfigurationKey, &AcceptedConfiguration)| {
-        let limit = accepted.configuration.spec.max_instances;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = accepted.configuration.spec.most_instances();
         let most = limit.min(division.most(key));
         let of = Of {
             key,
@@ -101,7 +100,7 @@ struct Of<'a> {
 impl Offer {
     fn after(before: Option<&Self>, world: World<'_>, of: Of<'_>) -> Self {
         let spec = &of.accepted.configuration.spec;
-        let grace = Duration::from_secs(u64::try_from(spec.grace_period_seconds).unwrap_or(0));
+        let grace = spec.grace();
         let discovery = world.discoveries.get(of.key);
         let mut offer = Self {
             key: of.key.clone(),
@@ -197,6 +196,7 @@ impl Offer {
                 from: None,
                 to: None,
                 slot,
+                connection_digest: None,
             })
         };
         let requests = containers.iter();

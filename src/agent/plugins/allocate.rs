@@ -1,11 +1,10 @@
 //! Answers Allocate and PreStartContainer: claims the slots, and gives the container the properties of their devices.
 use super::{
-    answer::{FoundDevice, answers, cdi_files},
+    answer::{FoundDevice, answers, cdi_files, connection_digests},
     denied::Denied,
     former_name,
     inputs::Inputs,
     predecessor,
-    preference::preferred,
     told::told,
 };
 use crate::{
@@ -19,11 +18,10 @@ use crate::{
     model::{
         instance_name::{InstanceKey, InstanceName},
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Held, Resource},
+        slot_table::{Claim, ClaimError, Held, Resource, SlotTable},
     },
     telemetry::metrics,
 };
-use petiole_base::collect::CollectMap as _;
 use petiole_kubelet_api::device_plugin::ContainerAllocateResponse;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -97,11 +95,8 @@ impl Allocator {
         let offer = self.inputs.offer(resource);
         let (gone, expected) = match &offer {
             Some(offer) => {
-                let claim = offer.claim(&containers);
-                (
-                    BTreeSet::new(),
-                    claim.map_err(|e| Denied::claim(&e.into()))?,
-                )
+                let claim = offer.claim(&containers).map_err(Refusal::from)?;
+                (BTreeSet::new(), claim)
             }
             None => self.expected(resource, &containers, until).await?,
         };
@@ -110,10 +105,7 @@ impl Allocator {
             .map(|change| change.key.clone())
             .collect();
         let found = self.seen(offer.as_deref(), keys, until).await?;
-        let digests: BTreeMap<InstanceName, ConnectionDigest> = found
-            .iter()
-            .map(|(name, found)| (name.clone(), found.connection_digest()))
-            .collect_map();
+        let digests = connection_digests(&found);
         let given = expected
             .changes()
             .map(|change| digests[&change.slot.instance].clone());
@@ -129,13 +121,12 @@ impl Allocator {
             // The kubelet alone gives out these slots.
             Some(_) => expected,
             None => {
-                let (reply, answer) = oneshot::channel();
-                let request = ClaimRequest {
-                    wanted: Wanted::listed(resource, containers, gone),
-                    connections: digests,
-                    reply,
+                let wanted = Wanted::Listed {
+                    resource: resource.clone(),
+                    containers,
+                    gone,
                 };
-                self.written(request, answer).await?
+                self.written(wanted, digests).await?
             }
         };
         self.connections.remember(given);
@@ -154,13 +145,19 @@ impl Allocator {
     /// Has a claim written.
     pub(super) async fn written(
         &self,
-        request: ClaimRequest,
-        answer: oneshot::Receiver<Result<Claim, Refusal>>,
+        wanted: Wanted,
+        connections: BTreeMap<InstanceName, ConnectionDigest>,
     ) -> Result<Claim, Denied> {
+        let (reply, answer) = oneshot::channel();
+        let request = ClaimRequest {
+            wanted,
+            connections,
+            reply,
+        };
         let sent = self.requests.send(Request::Claim(request)).await;
         sent.map_err(|_| Denied::stopping())?;
         let answer = answer.await.map_err(|_| Denied::stopping())?;
-        answer.map_err(|e| Denied::claim(&e))
+        Ok(answer?)
     }
 
     /// Refuses ids whose containers were given another digest.
@@ -257,16 +254,6 @@ impl Allocator {
         }
     }
 
-    pub(super) fn preferred(
-        &self,
-        resource: &Resource,
-        available: &[String],
-        must: &[String],
-        size: usize,
-    ) -> Vec<String> {
-        preferred(&self.inputs, resource, available, must, size)
-    }
-
     /// Plans the claim, to learn which devices it needs. `slots::run` plans it again when it writes it, because the slots can
     /// change while this call waits for the devices. If this node's other resource holds a slot, the kubelet's records show
     /// whether the container of that slot has ended.
@@ -276,30 +263,32 @@ impl Allocator {
         containers: &[Vec<String>],
         until: Instant,
     ) -> Result<(BTreeSet<SlotId>, Claim), Denied> {
-        let mut slots = self.inputs.table.subscribe();
+        let planned = async |gone: &BTreeSet<SlotId>| {
+            let plan = |slots: &SlotTable| slots.plan_claim(resource, containers, gone);
+            self.planned(until, ClaimError::is_passing, plan).await
+        };
         let mut gone = BTreeSet::new();
+        let mut claim = planned(&gone).await;
+        if let Err(ClaimError::HeldHere { .. }) = claim {
+            gone = self.gone().await;
+            claim = planned(&gone).await;
+        }
+        Ok((gone, claim.map_err(Refusal::from)?))
+    }
+
+    /// Plans a claim by the slot table. Waits as long as it fails for a reason that may be over in a moment.
+    pub(super) async fn planned(
+        &self,
+        until: Instant,
+        is_passing: impl Fn(&ClaimError) -> bool,
+        plan: impl Fn(&SlotTable) -> Result<Claim, ClaimError>,
+    ) -> Result<Claim, ClaimError> {
+        let mut slots = self.inputs.table.subscribe();
         loop {
-            let planned = slots
-                .borrow_and_update()
-                .plan_claim(resource, containers, &gone);
-            match planned {
-                Ok(claim) => return Ok((gone, claim)),
-                // Just being released, say, or the agent has just started: in a moment it is known who has it.
-                Err(e @ (ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })) => {
-                    match timeout_at(until, slots.changed()).await {
-                        Ok(changed) => changed.map_err(|_| Denied::stopping())?,
-                        Err(_) => return Err(Denied::claim(&e.into())),
-                    }
-                }
-                Err(ClaimError::HeldHere { .. }) if gone.is_empty() => {
-                    gone = self.gone().await;
-                    if gone.is_empty() {
-                        return planned
-                            .map(|claim| (gone, claim))
-                            .map_err(|e| Denied::claim(&e.into()));
-                    }
-                }
-                Err(e) => return Err(Denied::claim(&e.into())),
+            let planned = plan(&slots.borrow_and_update());
+            let waits = planned.as_ref().is_err_and(&is_passing);
+            if !waits || !matches!(timeout_at(until, slots.changed()).await, Ok(Ok(()))) {
+                return planned;
             }
         }
     }

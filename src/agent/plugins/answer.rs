@@ -1,6 +1,7 @@
 //! Converts what a container gets to the kubelet's format. Pure.
 use super::denied::Denied;
 use crate::{
+    agent::connections::ConnectionDigest,
     api::configuration::Configuration,
     model::{
         budget::text_bytes,
@@ -34,7 +35,7 @@ impl FoundDevice {
     }
 
     /// Returns the digest of all values by which a container reaches the device.
-    pub(super) fn connection_digest(&self) -> String {
+    pub(super) fn connection_digest(&self) -> ConnectionDigest {
         connection_digest(&self.device, self.wish())
     }
 }
@@ -49,6 +50,15 @@ pub(super) fn cdi_files(
         Some((instance.clone(), file))
     };
     found.iter().filter_map(file).collect_map()
+}
+
+/// Returns the digest of each device's connection.
+pub(super) fn connection_digests(
+    found: &BTreeMap<InstanceName, FoundDevice>,
+) -> BTreeMap<InstanceName, ConnectionDigest> {
+    let digest =
+        |(name, found): (&InstanceName, &FoundDevice)| (name.clone(), found.connection_digest());
+    found.iter().map(digest).collect_map()
 }
 
 static NO_PROPERTIES: BTreeMap<String, String> = BTreeMap::new();

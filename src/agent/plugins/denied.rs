@@ -13,20 +13,6 @@ pub(super) struct Denied {
 }
 
 impl Denied {
-    /// A claim that is not to be had.
-    pub(super) fn claim(refusal: &Refusal) -> Self {
-        let message = refusal.to_string();
-        let status = if refusal.is_passing() {
-            Status::unavailable(message)
-        } else {
-            Status::failed_precondition(message)
-        };
-        Self {
-            status,
-            word: refusal.word(),
-        }
-    }
-
     pub(super) fn stopping() -> Self {
         Self {
             status: Status::unavailable("the agent is stopping"),
@@ -119,6 +105,21 @@ impl Denied {
 
     pub(super) fn word(&self) -> &'static str {
         self.word
+    }
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        let status = if refusal.is_passing() {
+            Status::unavailable(message)
+        } else {
+            Status::failed_precondition(message)
+        };
+        Self {
+            status,
+            word: refusal.word(),
+        }
     }
 }
 

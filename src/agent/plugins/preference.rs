@@ -1,27 +1,31 @@
 //! Tells the kubelet which of the slots that it may give to a container it should give.
-use super::inputs::Inputs;
+use super::{allocate::Allocator, inputs::Inputs};
 use crate::{
     agent::node_only,
     model::{slot_table::Resource, typed_names::ConfigurationName},
 };
 
-/// Returns the ids of `available` that a container should get, `must` among them.
-pub(super) fn preferred(
-    inputs: &Inputs,
-    resource: &Resource,
-    available: &[String],
-    must: &[String],
-    size: usize,
-) -> Vec<String> {
-    if inputs.offer(resource).is_some() {
-        return node_only::plan::preferred(available, must, size);
+impl Allocator {
+    /// Returns the ids of `available` that a container should get, `must` among them.
+    pub(super) fn preferred(
+        &self,
+        resource: &Resource,
+        available: &[String],
+        must: &[String],
+        size: usize,
+    ) -> Vec<String> {
+        if self.inputs.offer(resource).is_some() {
+            return node_only::plan::preferred(available, must, size);
+        }
+        let slots = self.inputs.table.borrow();
+        let available = match resource {
+            Resource::Instance(_) => vec![],
+            Resource::Configuration(name) => {
+                slots.in_turn(name, available, place(&self.inputs, name))
+            }
+        };
+        slots.preferred(resource, &available, must, size)
     }
-    let slots = inputs.table.borrow();
-    let available = match resource {
-        Resource::Instance(_) => vec![],
-        Resource::Configuration(name) => slots.in_turn(name, available, place(inputs, name)),
-    };
-    slots.preferred(resource, &available, must, size)
 }
 
 /// Returns the place of this node among those of a Configuration's first device.

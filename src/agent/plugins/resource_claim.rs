@@ -1,28 +1,24 @@
 //! Gives slots to ResourceClaims, and takes them back.
 use super::{
     allocate::Allocator,
-    answer::{FoundDevice, edits},
+    answer::{FoundDevice, connection_digests, edits},
     denied::Denied,
 };
 use crate::{
     agent::{
-        slots::{ClaimRequest, Request, Wanted},
+        slots::{Refusal, Request, Wanted},
         values::ValidatedConfigurations,
     },
     model::{
         container_edits::{ContainerEdits, SLOT_VARIABLE},
         instance_name::{InstanceKey, InstanceName},
-        slot::{SlotId, SlotOwner},
-        slot_table::{ClaimError, SlotChange},
+        slot::SlotId,
+        slot_table::{ClaimError, Held, SlotChange, SlotTable},
     },
     store::Instances,
 };
-use petiole_base::collect::CollectMap as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::time::Instant;
 use tonic::Status;
 use tracing::{info, warn};
 
@@ -101,55 +97,25 @@ impl Allocator {
         found: &BTreeMap<InstanceName, FoundDevice>,
         until: Instant,
     ) -> Result<Vec<SlotId>, Denied> {
-        let mut table = self.inputs.table.subscribe();
-        loop {
-            let planned = table.borrow_and_update().plan_resource_claim(uid, devices);
-            let refused = match planned {
-                Ok(_) => {
-                    let (reply, answer) = oneshot::channel();
-                    let connections = found.iter();
-                    let connections =
-                        connections.map(|(name, f)| (name.clone(), f.connection_digest()));
-                    let request = ClaimRequest {
-                        wanted: Wanted::Claimed {
-                            uid: uid.to_owned(),
-                            devices: devices.to_vec(),
-                        },
-                        connections: connections.collect_map(),
-                        reply,
-                    };
-                    let claim = self.written(request, answer).await?;
-                    let slots: Vec<SlotId> = claim.changes().map(|c| c.slot.clone()).collect();
-                    info!(uid, ?slots, "slots claimed for a ResourceClaim");
-                    return Ok(slots);
-                }
-                Err(
-                    error @ (ClaimError::Busy { .. }
-                    | ClaimError::Unconfirmed { .. }
-                    | ClaimError::Full { .. }),
-                ) => Denied::claim(&error.into()),
-                Err(error) => return Err(Denied::claim(&error.into())),
-            };
-            match timeout_at(until, table.changed()).await {
-                Ok(changed) => changed.map_err(|_| Denied::stopping())?,
-                Err(_) => return Err(refused),
-            }
-        }
+        let is_passing = |e: &ClaimError| e.is_passing() || matches!(e, ClaimError::Full { .. });
+        let plan = |slots: &SlotTable| slots.plan_resource_claim(uid, devices);
+        let planned = self.planned(until, is_passing, plan).await;
+        planned.map_err(Refusal::from)?;
+        let wanted = Wanted::Claimed {
+            uid: uid.to_owned(),
+            devices: devices.to_vec(),
+        };
+        let claim = self.written(wanted, connection_digests(found)).await?;
+        let slots: Vec<SlotId> = claim.changes().map(|c| c.slot.clone()).collect();
+        info!(uid, ?slots, "slots claimed for a ResourceClaim");
+        Ok(slots)
     }
 
     /// Frees the slots of a ResourceClaim that the kubelet does not need any more.
     pub(in crate::agent) async fn release_claim(&self, claim_uid: &str) {
         let held = self.inputs.table.borrow().held().into_iter();
-        let changes = held.filter_map(|held| match &held.owner {
-            SlotOwner::Claim { uid, .. } if uid == claim_uid => Some(SlotChange {
-                key: held.key,
-                slot: held.slot,
-                from: Some(held.owner),
-                to: None,
-            }),
-            SlotOwner::Node(_) | SlotOwner::Configuration { .. } | SlotOwner::Claim { .. } => None,
-        });
-        let changes: Vec<SlotChange> = changes.collect();
+        let its = held.filter(|held| held.owner.is_of_claim(claim_uid));
+        let changes: Vec<SlotChange> = its.map(Held::release).collect();
         if changes.is_empty() {
             return;
         }

@@ -62,7 +62,7 @@ pub(in crate::agent) struct Start {
     pub(in crate::agent) namespace: String,
     pub(in crate::agent) offered: Offered,
     pub(in crate::agent) slots: watch::Receiver<Arc<[Slot]>>,
-    pub(in crate::agent) rebind: watch::Receiver<u64>,
+    /// The socket on which the plugin serves. The owner of the plugins takes it away when its file is gone: the plugin makes another.
     pub(in crate::agent) socket: watch::Sender<Option<String>>,
     /// Ends the plugin, because its resource is offered no more.
     pub(in crate::agent) withdrawn: CancellationToken,
@@ -122,7 +122,6 @@ impl Plugin {
                     // What the last one refused or was too late for is not this one's fault.
                     backoff.reset();
                 }
-                self.start.rebind.mark_unchanged();
                 let begun = Instant::now();
                 let ended = {
                     // Pinned here, because `run_until_cancelled` would reserve the memory of the future twice.
@@ -181,14 +180,14 @@ impl Plugin {
             closing,
         });
         let incoming = pin!(bound.incoming);
-        let mut rebind = self.start.rebind.clone();
+        let mut socket = self.start.socket.subscribe();
         let ended = tokio::select! {
             ended = self.accept(incoming, served) => ended,
             ended = self.be_registered(kubelet, &bound.name, streams) => {
                 ended?;
                 Ok(End::LetGo)
             }
-            _ = rebind.changed() => {
+            _ = socket.wait_for(Option::is_none) => {
                 info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
                 Ok(End::Replaced)
             }

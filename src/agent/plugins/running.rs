@@ -12,10 +12,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Running {
     pub(super) offered: Offered,
     pub(super) slots: watch::Sender<Arc<[Slot]>>,
-    /// Counts up whenever the plugin must make a new socket.
-    pub(super) rebind: watch::Sender<u64>,
-    /// The socket it serves on now.
-    pub(super) socket: watch::Receiver<Option<String>>,
+    /// See [`Start`].
+    pub(super) socket: watch::Sender<Option<String>>,
     /// Ends the plugin, because its resource is offered no more.
     pub(super) withdrawn: CancellationToken,
 }
@@ -35,19 +33,16 @@ impl Running {
     /// Returns a plugin that is to run with this list: the side of its owner, and its own.
     pub(super) fn begin(offered: Offered, namespace: String, list: Arc<[Slot]>) -> (Self, Start) {
         let slots = watch::Sender::new(list);
-        let rebind = watch::Sender::new(0);
         let socket = watch::Sender::new(None);
         let withdrawn = CancellationToken::new();
         let running = Self {
             offered: offered.clone(),
-            socket: socket.subscribe(),
+            socket: socket.clone(),
             withdrawn: withdrawn.clone(),
-            rebind: rebind.clone(),
             slots: slots.clone(),
         };
         let start = Start {
             namespace,
-            rebind: rebind.subscribe(),
             slots: slots.subscribe(),
             socket,
             withdrawn,
@@ -70,14 +65,12 @@ impl Running {
 
     /// Has the plugin make a new socket if its own is not in the kubelet's folder any more.
     pub(super) fn follow_folder(&self, now: &KubeletFolder, folder: &Path) {
-        // The folder may have been read before the socket was made.
-        let is_lost =
-            self.socket.borrow().as_ref().is_some_and(|socket| {
-                !now.sockets.contains(socket) && !folder.join(socket).exists()
-            });
-        if is_lost {
-            self.rebind.send_modify(|epoch| *epoch += 1);
-        }
+        self.socket.send_if_modified(|own| {
+            // The folder may have been read before the socket was made.
+            let is_lost =
+                |name: &mut String| !now.sockets.contains(name) && !folder.join(name).exists();
+            own.take_if(is_lost).is_some()
+        });
     }
 }
 

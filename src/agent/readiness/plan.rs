@@ -72,7 +72,8 @@ pub(super) struct World<'a> {
 
 /// A line for each thing that is missing; none of an agent that is ready.
 pub(super) fn missing(world: &World) -> Vec<String> {
-    let configurations = (!are_read(world.configurations))
+    // One that cannot be read is no reason to be unready: the others are served.
+    let configurations = (!world.configurations.are_read())
         .then(|| "the Configurations have not been read".to_owned());
     let kubelet = (!world.has_kubelet)
         .then(|| format!("no kubelet.sock in {}", world.plugin_folder.display()));
@@ -93,14 +94,6 @@ pub(super) fn missing(world: &World) -> Vec<String> {
         .chain(unseen)
         .chain(unregistered)
         .collect()
-}
-
-/// A manifest that nobody can read leaves the set incomplete for good, and is no reason to be unready: the others are
-/// served.
-fn are_read(configurations: &Configurations) -> bool {
-    configurations.is_complete
-        || !configurations.objects.is_empty()
-        || !configurations.hidden.is_empty()
 }
 
 #[cfg(test)]

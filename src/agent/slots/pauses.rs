@@ -1,5 +1,8 @@
 //! Decides how long an Instance is left alone after its slots were written, or could not be. Pure.
-use crate::{backoff::doubled, model::instance_name::InstanceKey, store::Exchange};
+use crate::{
+    backoff::doubled,
+    model::{instance_name::InstanceKey, slot_table::SlotChange},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,7 +19,7 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Due {
     pub(crate) key: InstanceKey,
-    pub(crate) exchanges: Vec<Exchange>,
+    pub(crate) changes: Vec<SlotChange>,
 }
 
 /// What became of the write of an Instance.
@@ -34,7 +37,7 @@ struct Pause {
     until: Instant,
     wait: Option<Duration>,
     /// What was written; `None` if the write failed.
-    written: Option<Vec<Exchange>>,
+    written: Option<Vec<SlotChange>>,
 }
 
 /// The Instances that were written lately, and those whose write failed.
@@ -50,10 +53,10 @@ impl Pauses {
             let is_of_use = pause.written.is_some() || keys.contains(key);
             is_of_use && now < pause.until + LONGEST_WAIT
         });
-        due.retain(|Due { key, exchanges }| {
+        due.retain(|Due { key, changes }| {
             let waits = |pause: &Pause| {
                 let written = pause.written.as_deref();
-                now < pause.until && written.is_none_or(|written| is_undone(written, exchanges))
+                now < pause.until && written.is_none_or(|written| is_undone(written, changes))
             };
             !self.0.get(key).is_some_and(waits)
         });
@@ -61,16 +64,16 @@ impl Pauses {
 
     /// Notes what became of a write.
     pub(super) fn note(&mut self, due: Due, outcome: Outcome, now: Instant) {
-        let Due { key, exchanges } = due;
+        let Due { key, changes } = due;
         let before = self.0.remove(&key);
         let (wait, written) = match outcome {
             Outcome::Changed => return,
             Outcome::Written => {
                 let again = before.filter(|pause| {
-                    (pause.written.as_deref()).is_some_and(|written| is_undone(written, &exchanges))
+                    (pause.written.as_deref()).is_some_and(|written| is_undone(written, &changes))
                 });
                 let wait = again.map(|pause| doubled(pause.wait, FIRST_RETRY, LONGEST_WAIT));
-                (wait, Some(exchanges))
+                (wait, Some(changes))
             }
             Outcome::Unanswered => {
                 let failed = before.filter(|pause| pause.written.is_none());
@@ -98,14 +101,14 @@ impl Pauses {
 }
 
 /// Returns whether all that is due was written last: somebody has undone it.
-fn is_undone(written: &[Exchange], due: &[Exchange]) -> bool {
-    let result = |one: &Exchange| {
+fn is_undone(written: &[SlotChange], due: &[SlotChange]) -> bool {
+    let result = |one: &SlotChange| {
         (
-            one.change.slot.clone(),
-            one.change.to.clone(),
+            one.slot.clone(),
+            one.to.clone(),
             one.connection_digest.clone(),
         )
     };
-    let is_written = |one: &Exchange| written.iter().any(|other| result(other) == result(one));
+    let is_written = |one: &SlotChange| written.iter().any(|other| result(other) == result(one));
     due.iter().all(is_written)
 }

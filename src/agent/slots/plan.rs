@@ -8,7 +8,7 @@ use crate::{
         slot::SlotId,
         slot_table::{Adoptions, Held, HeldTwice, SETTLED_AFTER, SlotChange, SlotTable},
     },
-    store::{Exchange, Instances},
+    store::Instances,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -123,12 +123,7 @@ pub(crate) fn releases(
             .filter(|first| *first >= slot.answered);
         match first {
             Some(first) if begun.saturating_sub(first) >= look.min_interval(slot) => {
-                releases.push(SlotChange {
-                    key: slot.key.clone(),
-                    slot: slot.slot.clone(),
-                    from: Some(slot.owner.clone()),
-                    to: None,
-                })
+                releases.push(slot.clone().release());
             }
             first => {
                 still_missed.insert(slot.slot.clone(), first.unwrap_or(begun));
@@ -165,36 +160,37 @@ pub(crate) fn still_free(
     changes
 }
 
-/// Divides exchanges into those of slots that the table remembers, and the others.
+/// Divides changes into those of slots that the table remembers, and the others.
 pub(crate) fn divided(
-    exchanges: Vec<Exchange>,
+    changes: Vec<SlotChange>,
     table: &SlotTable,
-) -> (Vec<Exchange>, Vec<Exchange>) {
-    (exchanges.into_iter()).partition(|exchange| table.is_own(&exchange.change.slot))
+) -> (Vec<SlotChange>, Vec<SlotChange>) {
+    (changes.into_iter()).partition(|change| table.is_own(&change.slot))
 }
 
 /// The same, and the slots that the table remembers only as far as they have the owner `from`.
 pub(crate) fn remembered(
-    exchanges: Vec<Exchange>,
+    changes: Vec<SlotChange>,
     table: &SlotTable,
-) -> (Vec<Exchange>, Vec<Exchange>) {
-    let (mut own, others) = divided(exchanges, table);
-    own.retain(|Exchange { change, .. }| {
-        table.settled_owner(&change.slot) == Ok(change.from.as_ref())
-    });
+) -> (Vec<SlotChange>, Vec<SlotChange>) {
+    let (mut own, others) = divided(changes, table);
+    own.retain(|change| table.settled_owner(&change.slot) == Ok(change.from.as_ref()));
     (own, others)
 }
 
-/// Returns the exchanges of slots that have the owner `from` in the Instance. With another owner the claim was never
+/// Returns the changes of slots that have the owner `from` in the Instance. With another owner the claim was never
 /// written, or another node has the slot: there is nothing to undo.
-pub(crate) fn still_written(mut exchanges: Vec<Exchange>, instances: &Instances) -> Vec<Exchange> {
-    exchanges.retain(|Exchange { change, .. }| {
+pub(crate) fn still_written(
+    mut changes: Vec<SlotChange>,
+    instances: &Instances,
+) -> Vec<SlotChange> {
+    changes.retain(|change| {
         let usage = (instances.get(&change.key))
             .and_then(|instance| instance.spec.device_usage.get(&change.slot.to_string()));
         usage.filter(|usage| !usage.is_empty())
             == change.from.as_ref().map(ToString::to_string).as_ref()
     });
-    exchanges
+    changes
 }
 
 #[cfg(test)]
@@ -322,6 +318,7 @@ mod tests {
             slot: SlotId::new("cam-8120fe", 0),
             from: None,
             to: Some(SlotOwner::Node("a".into())),
+            connection_digest: None,
         };
         let adoptions = Adoptions {
             changes: vec![change],

@@ -18,12 +18,11 @@ use crate::{
     supervisor::ChannelClosed,
     telemetry::metrics,
 };
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// The wait between the arrival of an Instance and the next look is `look_interval` divided by this. Instances that arrive
@@ -73,62 +72,54 @@ pub(in crate::agent) async fn run(
     inputs: Inputs,
     requests: Requests,
     uses: watch::Sender<Uses>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Infallible> {
     let mut slots = inputs.table.subscribe();
     let (mut validated, mut kubelet) = (inputs.validated.clone(), inputs.kubelet.clone());
     let interval = inputs.settings.look_interval;
     let mut memory = LastLook::default();
-    let looks = async {
-        loop {
-            if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
-                until_needed(&mut slots, &mut validated).await?;
-            }
-            if kubelet.has_changed()? {
-                // A new kubelet lists nothing for a while, though containers run.
-                kubelet.borrow_and_update();
-                memory.missed.clear();
-                memory.confirmed = None;
-                memory.kubelet_since = inputs.clock.uptime();
-            }
-            let begun = inputs.clock.uptime();
-            let (held, arrivals) = {
-                let slots = slots.borrow_and_update();
-                (slots.held(), slots.arrivals())
-            };
-            let look = inputs.records.look(&held, &mut memory.confirmed).await;
-            let all = match &look {
-                Ok(look) => look.all_uses(),
-                Err(_) => inputs.records.kept_uses().await,
-            };
-            memory.learn(&inputs.table, all, arrivals, begun);
-            match look {
-                Ok(look) => {
-                    for request in memory.decide(&inputs, look, &uses, begun) {
-                        (requests.send(request).await).map_err(|_| ChannelClosed)?;
-                    }
-                }
-                Err(e) => {
-                    debug!("the kubelet's records cannot be read, no slot is released: {e:#}");
-                    memory.distrust(&uses);
+    loop {
+        if uses.borrow().as_deref().is_none_or(<[_]>::is_empty) {
+            until_needed(&mut slots, &mut validated).await?;
+        }
+        if kubelet.has_changed()? {
+            // A new kubelet lists nothing for a while, though containers run.
+            kubelet.borrow_and_update();
+            memory.missed.clear();
+            memory.confirmed = None;
+            memory.kubelet_since = inputs.clock.uptime();
+        }
+        let begun = inputs.clock.uptime();
+        let (held, arrivals) = {
+            let slots = slots.borrow_and_update();
+            (slots.held(), slots.arrivals())
+        };
+        let look = inputs.records.look(&held, &mut memory.confirmed).await;
+        let all = match &look {
+            Ok(look) => look.all_uses(),
+            Err(_) => inputs.records.kept_uses().await,
+        };
+        memory.learn(&inputs.table, all, arrivals, begun);
+        match look {
+            Ok(look) => {
+                for request in memory.decide(&inputs, look, &uses, begun) {
+                    (requests.send(request).await).map_err(|_| ChannelClosed)?;
                 }
             }
-            // A new Instance may be that of a device that a container has.
-            memory.unconfirmed = if inputs.table.borrow().has_unconfirmed() {
-                memory.unconfirmed + 1
-            } else {
-                0
-            };
-            let wait = next_look(interval, &memory.missed, memory.unconfirmed);
-            if arrives_before_look(&mut slots, arrivals, wait).await? {
-                sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
+            Err(e) => {
+                debug!("the kubelet's records cannot be read, no slot is released: {e:#}");
+                memory.distrust(&uses);
             }
         }
-    };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => Ok(()),
-        ended = looks => ended,
+        // A new Instance may be that of a device that a container has.
+        memory.unconfirmed = if inputs.table.borrow().has_unconfirmed() {
+            memory.unconfirmed + 1
+        } else {
+            0
+        };
+        let wait = next_look(interval, &memory.missed, memory.unconfirmed);
+        if arrives_before_look(&mut slots, arrivals, wait).await? {
+            sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
+        }
     }
 }
 

@@ -56,18 +56,6 @@ pub(in crate::agent) enum Wanted {
 }
 
 impl Wanted {
-    pub(in crate::agent) fn listed(
-        resource: &Resource,
-        containers: Vec<Vec<String>>,
-        gone: BTreeSet<SlotId>,
-    ) -> Self {
-        Self::Listed {
-            resource: resource.clone(),
-            containers,
-            gone,
-        }
-    }
-
     pub(super) fn plan(&self, table: &SlotTable) -> Result<Claim, ClaimError> {
         match self {
             Self::Listed {
@@ -138,23 +126,13 @@ impl Refusal {
     /// Returns whether the same call may succeed a little later.
     pub(in crate::agent) fn is_passing(&self) -> bool {
         match self {
-            Self::Slot(ClaimError::Busy { .. } | ClaimError::Unconfirmed { .. })
-            | Self::Store(
+            Self::Slot(error) => error.is_passing(),
+            Self::Store(
                 StoreError::SlotTaken { .. } | StoreError::Gone(_) | StoreError::Unavailable(_),
             )
             | Self::Timeout
             | Self::Changed => true,
-            Self::Slot(
-                ClaimError::Unknown { .. }
-                | ClaimError::BeyondCapacity { .. }
-                | ClaimError::HeldElsewhere { .. }
-                | ClaimError::HeldHere { .. }
-                | ClaimError::Full { .. }
-                | ClaimError::SameDevice { .. }
-                | ClaimError::Twice { .. }
-                | ClaimError::ByClaims { .. },
-            )
-            | Self::Store(StoreError::Refused(_)) => false,
+            Self::Store(StoreError::Refused(_)) => false,
         }
     }
 }

@@ -2,10 +2,7 @@
 //!
 //! Only [`super::run`] claims and releases slots: the methods for that are private to the folder `slots`. The plugins pass
 //! on the Instances that have changed, and all tasks read.
-use crate::{
-    model::slot_table::{SlotChange, SlotTable, Touched, Use},
-    store::Exchange,
-};
+use crate::model::slot_table::{SlotChange, SlotTable, Touched, Use};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -48,34 +45,13 @@ impl SharedTable {
     }
 
     /// Ends what [`Self::begin`] began. `written` is the uptime at which the write was answered; `None` if it failed.
-    pub(super) fn settle(&self, exchanges: &[Exchange], written: Option<Duration>) {
-        self.settled(exchanges, written, SlotTable::settle);
+    pub(super) fn settle(&self, changes: &[SlotChange], written: Option<Duration>) {
+        self.0.send_modify(|slots| slots.settle(changes, written));
     }
 
     /// The same for slots that were not written, because this node alone had their devices when the change began.
-    pub(super) fn settle_own(&self, exchanges: &[Exchange], written: Option<Duration>) {
-        self.settled(exchanges, written, SlotTable::settle_own);
-    }
-
-    fn settled(
-        &self,
-        exchanges: &[Exchange],
-        written: Option<Duration>,
-        settle: fn(&mut SlotTable, &[SlotChange], Option<Duration>),
-    ) {
-        let changes: Vec<SlotChange> = exchanges.iter().map(|e| e.change.clone()).collect();
-        self.0.send_modify(|slots| {
-            settle(slots, &changes, written);
-            if written.is_some() {
-                for Exchange {
-                    change,
-                    connection_digest,
-                } in exchanges
-                {
-                    slots.tell(&change.slot, connection_digest.clone());
-                }
-            }
-        });
+    pub(super) fn settle_own(&self, changes: &[SlotChange], written: Option<Duration>) {
+        (self.0).send_modify(|slots| slots.settle_own(changes, written));
     }
 
     /// Takes over a look at the kubelet's records: see [`SlotTable::confirm`].

@@ -41,10 +41,10 @@ impl Store for Contended {
         true
     }
 
-    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
-            match exchanges[0].change.slot.index {
+            match changes[0].slot.index {
                 PREFERRED => Err(StoreError::SlotTaken {
                     instance: InstanceKey::new("default", "cam-1"),
                     slot: format!("cam-1-{PREFERRED}"),
@@ -132,6 +132,7 @@ async fn a_claim_of_a_slot_that_is_being_adopted_waits_for_that_write() {
         slot: SlotId::new(InstanceName::from("cam-1"), 0),
         from: None,
         to: Some(SlotOwner::Node("node-a".into())),
+        connection_digest: None,
     };
     let (reply, answer) = oneshot::channel();
     let request = ClaimRequest {

@@ -15,11 +15,11 @@ use crate::{
     cluster::SIDE_BY_SIDE,
     model::{
         instance_name::InstanceKey,
-        slot::{SlotId, SlotOwner},
-        slot_table::{SlotTable, Unwritten},
+        slot::{SlotOwner, owners},
+        slot_table::SlotTable,
         typed_names::NodeName,
     },
-    store::{About, Exchange, Instances, Store, StoreError},
+    store::{About, Instances, Store, StoreError},
 };
 use futures::{StreamExt as _, stream};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -34,30 +34,21 @@ const PER_ROUND: usize = 100;
 /// The time for the last claims to be written when the agent ends.
 const LAST_ROUND: Duration = Duration::from_secs(2);
 
-/// Returns the slots that an Instance shows as held, with the digests. A value that nobody can read is that of another node.
+/// Returns the slots that an Instance shows as held, with the digests.
 fn shown(key: &InstanceKey, instance: &Instance) -> BTreeMap<u32, (SlotOwner, Option<String>)> {
     let mut told = device_state::told(instance);
-    let usage = instance.spec.device_usage.iter();
-    let held = usage.filter_map(|(id, usage)| {
-        let slot: SlotId = id.parse().ok()?;
-        let owner = SlotOwner::from_usage(usage)
-            .unwrap_or_else(|_| Some(SlotOwner::Node(usage.as_str().into())))?;
-        (slot.instance == key.name).then(|| (slot.index, (owner, told.remove(&slot.index))))
-    });
-    held.collect()
+    owners(&key.name, &instance.spec.device_usage)
+        .map(|(index, owner)| (index, (owner, told.remove(&index))))
+        .collect()
 }
 
 /// Returns what is to be written, by Instance.
 pub(crate) fn due(table: &SlotTable, instances: &Instances) -> Vec<Due> {
     let unwritten = table.unwritten(|key| Some(shown(key, instances.get(key)?)));
-    let exchange = |Unwritten { change, told }| Exchange {
-        change,
-        connection_digest: told,
-    };
     unwritten
-        .map(|(key, all)| Due {
+        .map(|(key, changes)| Due {
             key: key.clone(),
-            exchanges: all.into_iter().map(exchange).collect(),
+            changes,
         })
         .collect()
 }
@@ -126,7 +117,7 @@ fn is_away(written: &[(Due, Outcome)]) -> bool {
 /// tried.
 async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, Outcome)> {
     let write = |due: Due| async move {
-        let written = timeout(WRITE_TIMEOUT, store.exchange(due.exchanges.clone())).await;
+        let written = timeout(WRITE_TIMEOUT, store.exchange(due.changes.clone())).await;
         let late = || Err(StoreError::Unavailable("it does not answer".to_owned()));
         (due, written.unwrap_or_else(|_| late()))
     };

@@ -5,7 +5,10 @@ use crate::{
         settings::Clock,
         slots::{self, ClaimRequest, Slots, Wanted},
     },
-    model::slot_table::{Resource, SlotChange},
+    model::{
+        slot::SlotId,
+        slot_table::{Held, Resource, SlotChange},
+    },
     store::{Configurations, Reports, plan::exchanged},
 };
 use futures::future::BoxFuture;
@@ -48,15 +51,15 @@ impl Store for Remote {
         true
     }
 
-    fn exchange(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, Result<(), StoreError>> {
-        let key = exchanges[0].change.key.clone();
-        let write = (key.name.to_string(), exchanges.len());
+    fn exchange(&self, changes: Vec<SlotChange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        let key = changes[0].key.clone();
+        let write = (key.name.to_string(), changes.len());
         self.writes.lock().unwrap().push(write);
         let answer = (*self.answer.lock().unwrap())(&key.name);
         Box::pin(async move {
             answer?;
             let before = self.instances.borrow()[&key].clone();
-            let all: Vec<&Exchange> = exchanges.iter().collect();
+            let all: Vec<&SlotChange> = changes.iter().collect();
             self.publish(exchanged(&before, &all)?);
             Ok(())
         })
@@ -130,16 +133,14 @@ fn observe(store: &Remote, table: &SharedTable) {
 /// Gives slots to containers by the Instance's resource, or takes them back.
 fn give(table: &SharedTable, name: &str, indexes: &[u32], is_release: bool) {
     let owner = || Some(SlotOwner::Node(NODE.into()));
-    let exchange = |index: &u32| Exchange {
-        change: SlotChange {
-            key: InstanceKey::new("default", name),
-            slot: SlotId::new(name, *index),
-            from: owner().filter(|_| is_release),
-            to: owner().filter(|_| !is_release),
-        },
+    let change = |index: &u32| SlotChange {
+        key: InstanceKey::new("default", name),
+        slot: SlotId::new(name, *index),
+        from: owner().filter(|_| is_release),
+        to: owner().filter(|_| !is_release),
         connection_digest: (!is_release).then(|| "digest".to_owned()),
     };
-    let all: Vec<Exchange> = indexes.iter().map(exchange).collect();
+    let all: Vec<SlotChange> = indexes.iter().map(change).collect();
     table.settle(&all, Some(Duration::from_secs(1)));
 }
 
@@ -194,14 +195,9 @@ async fn a_container_gets_a_slot_of_a_device_of_its_node_without_a_write() {
     assert_eq!(table.borrow().held().len(), 2);
     // A slot that is given back is free again, also without a write.
     let given: Vec<SlotChange> = (table.borrow().held().into_iter())
-        .map(|held| SlotChange {
-            key: held.key,
-            slot: held.slot,
-            from: Some(held.owner),
-            to: None,
-        })
+        .map(Held::release)
         .collect();
-    let undo = slots::write_each(&slots, slots::without_connections(given), "claim undone");
+    let undo = slots::write_each(&slots, given, "claim undone");
     assert!(table.borrow().held().is_empty());
     undo.await;
     assert!(writes(&store).is_empty());

@@ -214,7 +214,7 @@ fn add_held(world: &World, prefix: &ResourcePrefix, actions: &mut Actions) {
             instance_resource: prefix.resource(&key.name),
             configuration_resource: resource
                 .unwrap_or_else(|| prefix.resource(&configuration.name)),
-            grace: Duration::from_secs(u64::try_from(spec.grace_period_seconds).unwrap_or(0)),
+            grace: spec.grace(),
         };
         for (slot, usage) in &instance.spec.device_usage {
             let owner = SlotOwner::from_usage(usage).ok().flatten();

@@ -1,5 +1,6 @@
 //! Names and writes the files of the two folders.
 use crate::{files, model::names::Key, store::interface::StoreError, yaml};
+use serde::de::DeserializeOwned;
 use std::{fmt, fs, io, path::Path};
 
 /// The mode of the files, which may contain secrets in `brokerProperties`.
@@ -25,6 +26,11 @@ pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
 /// Returns the file name of an object. Namespaces and names contain no underscore, so two keys never share a file.
 pub(super) fn file_name<Name: fmt::Display>(key: &Key<Name>) -> String {
     format!("{}_{}.yaml", key.namespace, key.name)
+}
+
+pub(super) fn read_yaml<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(path)?;
+    Ok(serde_json::from_value(yaml::from_str(&text)?)?)
 }
 
 pub(super) fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<(), StoreError> {

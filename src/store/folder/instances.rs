@@ -1,45 +1,35 @@
 //! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
     Inner,
-    disk::{file_name, manifest_names, write_yaml},
+    disk::{file_name, manifest_names, read_yaml, write_yaml},
 };
 use crate::{
     api::instance::Instance,
     cluster::instance_key,
-    model::instance_name::InstanceKey,
+    model::{instance_name::InstanceKey, slot_table::SlotChange},
     store::{
-        interface::{Exchange, Instances, StoreError, is_same},
-        plan::exchanged,
+        interface::{Instances, StoreError, is_same},
+        plan::{by_instance, exchanged},
     },
-    yaml,
 };
 use anyhow::Context as _;
 use std::{
-    collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 use tracing::warn;
 
 impl Inner {
-    pub(super) fn exchange(&self, exchanges: &[Exchange]) -> Result<(), StoreError> {
+    pub(super) fn exchange(&self, changes: &[SlotChange]) -> Result<(), StoreError> {
         let _written = self.lock();
         let mut instances = Instances::clone(&self.instances.borrow());
-        let mut by_instance: BTreeMap<&InstanceKey, Vec<&Exchange>> = BTreeMap::new();
-        for exchange in exchanges {
-            by_instance
-                .entry(&exchange.change.key)
-                .or_default()
-                .push(exchange);
-        }
         let mut outcome = Ok(());
-        for (key, exchanges) in by_instance {
+        for (key, changes) in by_instance(changes) {
             outcome = outcome.and_then(|()| {
                 let instance = instances
                     .get(key)
                     .ok_or_else(|| StoreError::Gone(key.clone()))?;
-                let after = exchanged(instance, &exchanges)?;
+                let after = exchanged(instance, &changes)?;
                 self.write_instance(key, &after)?;
                 instances.insert(key.clone(), Arc::new(after));
                 Ok(())
@@ -64,7 +54,11 @@ impl Inner {
         self.settings.state.join("instances").join(file_name(key))
     }
 
-    fn write_instance(&self, key: &InstanceKey, instance: &Instance) -> Result<(), StoreError> {
+    pub(super) fn write_instance(
+        &self,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<(), StoreError> {
         write_yaml(&self.instance_path(key), instance)
     }
 }
@@ -83,10 +77,7 @@ pub(super) fn read_instances(folder: &Path) -> anyhow::Result<Instances> {
     let names =
         manifest_names(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     for path in names.iter().map(|name| folder.join(name)) {
-        let read = fs::read_to_string(&path)
-            .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(serde_json::from_value::<Instance>(yaml::from_str(&text)?)?));
-        match read {
+        match read_yaml::<Instance>(&path) {
             Ok(instance) => {
                 instances.insert(instance_key(&instance.metadata), Arc::new(instance));
             }

@@ -1,8 +1,5 @@
 //! Makes Instances of the agent's reports, and writes them to the disk.
-use super::{
-    Inner,
-    disk::{unavailable, write_yaml},
-};
+use super::{Inner, disk::unavailable};
 use crate::{
     api::{instance::Instance, node_devices::ConfigurationView},
     cluster::instance_key,
@@ -91,7 +88,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        write_yaml(&self.instance_path(&key), &after)?;
+        self.write_instance(&key, &after)?;
         instances.insert(key, Arc::new(after));
         Ok(())
     }
@@ -115,7 +112,7 @@ mod tests {
         },
         store::{
             folder::{FolderStore, Settings},
-            interface::{Exchange, Report},
+            interface::Report,
         },
     };
     use std::{collections::BTreeMap, fs};
@@ -164,14 +161,11 @@ mod tests {
         inner.carry_out(plan("10.0.0.1")).unwrap();
         let (key, ..) = instance();
         let planned = plan("10.0.0.2");
-        let change = SlotChange {
+        let claim = SlotChange {
             slot: SlotId::new(key.name.clone(), 0),
             key: key.clone(),
             from: None,
             to: Some(SlotOwner::Node("a".into())),
-        };
-        let claim = Exchange {
-            change,
             connection_digest: None,
         };
         inner.exchange(&[claim]).unwrap();

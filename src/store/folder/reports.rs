@@ -2,12 +2,12 @@
 //! it is.
 use super::{
     Inner, Written,
-    disk::{FILE_MODE, file_name, manifest_names, unavailable, write_yaml},
+    disk::{FILE_MODE, file_name, manifest_names, read_yaml, unavailable, write_yaml},
     plan::status_of,
 };
 use crate::{
     api::configuration::Configuration, files, model::typed_names::ConfigurationKey,
-    store::interface::StoreError, yaml,
+    store::interface::StoreError,
 };
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
@@ -25,9 +25,7 @@ pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
         .with_context(|| format!("is {} the state folder of an agent?", state.display()))?;
     let read = |name: String| {
         let path = folder.join(name);
-        let text = fs::read_to_string(&path).map_err(anyhow::Error::from);
-        let object = text.and_then(|text| Ok(serde_json::from_value(yaml::from_str(&text)?)?));
-        object.with_context(|| format!("cannot read {}", path.display()))
+        read_yaml(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     names.into_iter().map(read).collect()
 }

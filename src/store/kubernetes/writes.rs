@@ -6,11 +6,8 @@ use crate::{
         code, instance_key, is_conflict, is_not_found, is_unprocessable, patched_by, reason,
         untracked,
     },
-    model::{instance_name::InstanceKey, status_code::is_busy},
-    store::{
-        interface::{Exchange, StoreError},
-        plan::exchanged,
-    },
+    model::{instance_name::InstanceKey, slot_table::SlotChange, status_code::is_busy},
+    store::{interface::StoreError, plan::exchanged},
 };
 use json_patch::Patch as JsonPatch;
 use std::sync::Arc;
@@ -23,13 +20,13 @@ impl Inner {
     pub(super) async fn exchange(
         &self,
         key: &InstanceKey,
-        exchanges: Vec<&Exchange>,
+        changes: Vec<&SlotChange>,
     ) -> Result<(), StoreError> {
         let (mut reason, mut is_refused) = (String::new(), false);
         for _ in 0..TRIES {
             let known = self.stored(key)?;
-            match exchanged(&known, &exchanges) {
-                Ok(_) => match self.patch(key, plan::exchange(&known, &exchanges)).await? {
+            match exchanged(&known, &changes) {
+                Ok(_) => match self.patch(key, plan::exchange(&known, &changes)).await? {
                     Attempt::Written => return Ok(()),
                     Attempt::Stale(why) => reason = why,
                 },

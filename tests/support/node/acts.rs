@@ -71,13 +71,10 @@ impl TestNode {
             from: owner(from),
             to: owner(to),
             slot,
-        };
-        let store = self.folder_store.as_ref().expect("an agent runs");
-        let exchange = Exchange {
-            change,
             connection_digest: None,
         };
-        store.exchange(vec![exchange]).await.unwrap();
+        let store = self.folder_store.as_ref().expect("an agent runs");
+        store.exchange(vec![change]).await.unwrap();
     }
 
     /// Returns a client of the plugin that serves this resource now.

@@ -23,7 +23,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Says which devices to find, and what to do with each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -350,6 +350,16 @@ impl ConfigurationSpec {
         let said = self.max_nodes.and_then(|most| most.try_into().ok());
         let is_routed = ROUTED.contains(&self.discovery_handler.name.as_str());
         said.or(is_routed.then_some(ROUTED_NODES))
+    }
+
+    /// Returns the time for which the Instance of a vanished device stays.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.grace_period_seconds).unwrap_or_default())
+    }
+
+    /// Returns the most Instances on one node.
+    pub fn most_instances(&self) -> usize {
+        usize::try_from(self.max_instances).unwrap_or(usize::MAX)
     }
 
     /// Returns the configured name of the resource that gives any of the devices. A text that is no name of a resource

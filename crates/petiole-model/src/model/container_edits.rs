@@ -3,6 +3,7 @@ use super::{
     container_devices::ContainerDevices,
     container_nodes::{ContainerNodes, NamedDevice, NodesRefused, container_nodes},
     device::{Device, DeviceNode, Mount},
+    instance_name::is_digest_of_variable,
     slot::SlotId,
 };
 use petiole_base::collect::CollectMap as _;
@@ -113,9 +114,8 @@ fn first_of_each_path(devices: &[Given<'_>]) -> ContainerNodes {
 /// Returns a variable's name that differs from the `KEY_<DIGEST>` of every other device. A container may have devices
 /// of several resources, whose variables the kubelet merges in no order, so one could replace the other.
 pub fn without_digest(name: String) -> String {
-    let end = name.rsplit_once('_').map_or("", |(_, end)| end);
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
-    if matches!(end.len(), 6 | 10) && end.bytes().all(is_digit) {
+    let end = name.rsplit_once('_').map(|(_, end)| end);
+    if end.is_some_and(is_digest_of_variable) {
         return name + "_X";
     }
     name

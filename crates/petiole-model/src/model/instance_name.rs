@@ -73,6 +73,11 @@ pub fn is_digest(text: &str) -> bool {
     matches!(text.len(), 6 | 10) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// Returns whether a text is such a digest as variables of containers end with, in upper case.
+pub fn is_digest_of_variable(text: &str) -> bool {
+    is_digest(text) && !text.bytes().any(|b| b.is_ascii_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

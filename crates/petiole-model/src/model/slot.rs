@@ -114,10 +114,22 @@ pub enum SlotOwner {
 }
 
 impl SlotOwner {
+    pub fn of_claim(uid: &str, node: &NodeName) -> Self {
+        Self::Claim {
+            uid: uid.to_owned(),
+            node: node.clone(),
+        }
+    }
+
     pub fn node(&self) -> &NodeName {
         match self {
             Self::Node(node) | Self::Configuration { node, .. } | Self::Claim { node, .. } => node,
         }
+    }
+
+    /// Parses a value of `deviceUsage`. The author of one that no agent writes holds the slot, and is not this node.
+    pub fn from_any_usage(usage: &str) -> Option<Self> {
+        Self::from_usage(usage).unwrap_or_else(|_| Some(Self::Node(usage.into())))
     }
 
     /// Parses a value of `deviceUsage`. Returns `None` if the slot is free.
@@ -132,10 +144,9 @@ impl SlotOwner {
                     node: (*node).into(),
                 }))
             }
-            ["claim", uid, node] if !uid.is_empty() && !node.is_empty() => Ok(Some(Self::Claim {
-                uid: (*uid).to_owned(),
-                node: (*node).into(),
-            })),
+            ["claim", uid, node] if !uid.is_empty() && !node.is_empty() => {
+                Ok(Some(Self::of_claim(uid, &(*node).into())))
+            }
             _ => Err(NotAnOwner(usage.to_owned())),
         }
     }
@@ -182,6 +193,18 @@ pub fn used_slots(usage: &BTreeMap<String, String>, capacity: i32) -> usize {
         .iter()
         .filter(|(id, value)| is_offered(id) && !value.is_empty());
     used.count()
+}
+
+/// Returns the owners of an Instance's slots, by its `deviceUsage`.
+pub fn owners(
+    instance: &InstanceName,
+    usage: &BTreeMap<String, String>,
+) -> impl Iterator<Item = (u32, SlotOwner)> {
+    usage.iter().filter_map(|(id, usage)| {
+        let slot: SlotId = id.parse().ok()?;
+        let owner = SlotOwner::from_any_usage(usage)?;
+        (slot.instance == *instance).then_some((slot.index, owner))
+    })
 }
 
 /// Returns the nodes whose containers hold slots, by `deviceUsage`. A value that no agent writes is ignored.

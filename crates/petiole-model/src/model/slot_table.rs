@@ -21,13 +21,13 @@ mod values;
 pub use adoption::{Adoptions, HeldTwice, Use};
 pub use claim::{Claim, ClaimError, preferred_of};
 pub use listing::ListedSlot;
-pub use own::{SETTLED_AFTER, Unwritten};
+pub use own::SETTLED_AFTER;
 pub use values::{Held, ObservedSlots, Precedence, Resource, SlotChange, Touched};
 
 use super::{
     instance_name::InstanceKey,
     instance_name::InstanceName,
-    slot::{ListedId, SlotId, SlotOwner},
+    slot::{ListedId, SlotId, SlotOwner, owners},
     typed_names::{ConfigurationName, NodeName},
 };
 use std::{
@@ -363,17 +363,8 @@ impl SlotTable {
 
 impl From<ObservedSlots> for InstanceSlots {
     fn from(observed: ObservedSlots) -> Self {
-        let owners = (observed.usage.iter()).filter_map(|(id, usage)| {
-            let slot: SlotId = id.parse().ok()?;
-            let owner = match SlotOwner::from_usage(usage) {
-                Ok(owner) => owner?,
-                // The author of this value holds the slot, and is not this node.
-                Err(_) => SlotOwner::Node(usage.as_str().into()),
-            };
-            (slot.instance == observed.key.name).then_some((slot.index, owner))
-        });
         Self {
-            owners: owners.collect(),
+            owners: owners(&observed.key.name, &observed.usage).collect(),
             key: observed.key,
             precedence: observed.precedence,
             configuration: observed.configuration,

@@ -33,7 +33,7 @@ impl<'a> PlanOfOne<'a> {
         budget: &mut InstanceBudget,
     ) -> Arrival {
         let now = self.world.uptime;
-        let limit = self.limit();
+        let limit = self.accepted.configuration.spec.most_instances();
         let mut arrival = self.arrival(limit);
         let waited = std::mem::take(&mut arrival.waiting);
         let reported = std::mem::take(&mut arrival.reported);
@@ -105,11 +105,6 @@ impl<'a> PlanOfOne<'a> {
     pub(super) fn last_host(&self, id: &DeviceId) -> Option<IpAddr> {
         let arrival = self.world.arrivals.0.get(self.key)?;
         arrival.hosts.get(id).copied()
-    }
-
-    fn limit(&self) -> usize {
-        let limit = self.accepted.configuration.spec.max_instances;
-        usize::try_from(limit).unwrap_or(usize::MAX)
     }
 
     fn arrival(&self, limit: usize) -> Arrival {

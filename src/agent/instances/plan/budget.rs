@@ -40,7 +40,7 @@ impl Share {
 }
 
 impl InstanceBudget {
-    pub(super) fn new(world: &World<'_>) -> Self {
+    pub(super) fn new(world: &World) -> Self {
         let accepted = world.validated.accepted.iter();
         let here = accepted.filter(|(_, accepted)| accepted.selection != Selection::LeftOut);
         let here = here.map(|(key, _)| key);
@@ -53,7 +53,7 @@ impl InstanceBudget {
             budget.count.join(key);
             budget.bytes.join(key);
         }
-        for (key, instance) in world.instances {
+        for (key, instance) in world.instances.iter() {
             let of = instance.spec.configuration_key(&key.namespace);
             budget.take(&of, bytes_of(instance));
         }

@@ -11,7 +11,7 @@ use crate::{
         budget::{Turn, text_bytes},
         container_edits::{stored, stored_copy},
         container_nodes::connection_digest,
-        device::{Device, DeviceId, Scope},
+        device::{Device, DeviceId},
         instance_name::{InstanceKey, InstanceName},
         limits,
         slot::holders,
@@ -27,7 +27,7 @@ impl PlanOfOne<'_> {
     /// A device that has an Instance. The first node reports the values for containers if the Instance has others.
     pub(super) fn see(&mut self, instance: &Instance, device: &Device, turn: &mut Turn) {
         let nodes = &instance.spec.nodes;
-        let is_first = nodes.first().is_none_or(|first| first == self.world.node);
+        let is_first = nodes.first().is_none_or(|first| *first == self.world.node);
         let is_other = is_first
             && !self
                 .stored_properties(device)
@@ -37,15 +37,7 @@ impl PlanOfOne<'_> {
             pin: noted_pin(device).filter(|_| pin(instance).is_none()),
             ..self.seen_device(device)
         };
-        self.list(self.accepted.scope).push(seen);
-    }
-
-    /// Returns the list of devices with this scope.
-    fn list(&mut self, scope: Scope) -> &mut Vec<SeenDevice> {
-        match scope {
-            Scope::Shared => &mut self.report.devices,
-            Scope::Node => &mut self.report.own,
-        }
+        self.report.list(self.accepted.scope).push(seen);
     }
 
     /// A device that has no Instance yet, with all that one is made of.
@@ -68,7 +60,7 @@ impl PlanOfOne<'_> {
             ..self.seen_device(device)
         };
         self.report.announced.push(device.id.to_string());
-        self.list(self.accepted.scope).push(seen);
+        self.report.list(self.accepted.scope).push(seen);
     }
 
     fn seen_device(&self, device: &Device) -> SeenDevice {
@@ -88,7 +80,7 @@ impl PlanOfOne<'_> {
         instance: &Instance,
         flapping: Option<String>,
     ) {
-        self.list(instance.spec.scope()).push(SeenDevice {
+        self.report.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             flapping,
             ..of_instance(key, instance)
@@ -97,7 +89,7 @@ impl PlanOfOne<'_> {
 
     /// An Instance whose pinned device another host announces.
     pub(super) fn miss_pinned(&mut self, key: &InstanceKey, instance: &Instance, message: String) {
-        self.list(instance.spec.scope()).push(SeenDevice {
+        self.report.list(instance.spec.scope()).push(SeenDevice {
             state: Some(UNHEALTHY.to_owned()),
             other_host: Some(cut(message)),
             ..of_instance(key, instance)
@@ -106,8 +98,8 @@ impl PlanOfOne<'_> {
 
     /// An Instance of this node of whose device nothing is known yet: it stays as it is.
     pub(super) fn keep(&mut self, key: &InstanceKey, instance: &Instance) {
-        let seen = as_it_is(key, instance, self.world.node);
-        self.list(instance.spec.scope()).push(seen);
+        let seen = as_it_is(key, instance, &self.world.node);
+        self.report.list(instance.spec.scope()).push(seen);
     }
 
     /// An Instance that this node does not offer: it goes on to be watched until it is certain that no container here has
@@ -117,17 +109,17 @@ impl PlanOfOne<'_> {
             gone: is_gone,
             ..left
         });
-        self.list(instance.spec.scope()).extend(left);
+        self.report.list(instance.spec.scope()).extend(left);
     }
 
     pub(super) fn digest_names(&self, id: &DeviceId) -> [InstanceName; 2] {
-        InstanceName::candidates(&self.key.name, id, self.accepted.scope, self.world.node)
+        InstanceName::candidates(&self.key.name, id, self.accepted.scope, &self.world.node)
     }
 
     /// The slots of a new Instance that containers have already: by one of its name that was deleted.
     fn used(&self, name: &InstanceName) -> BTreeMap<String, String> {
-        let node = self.world.node;
-        let uses = self.world.uses.unwrap_or_default();
+        let node = &self.world.node;
+        let uses = self.world.uses.as_deref().unwrap_or_default();
         if !uses.iter().any(|one| one.may_be_of(name)) {
             return BTreeMap::new();
         }
@@ -176,11 +168,11 @@ fn own_properties(device: &Device, turn: &mut Turn) -> Option<BTreeMap<String, S
     (turn.take(bytes)).then(|| stored_copy(&device.properties, &BTreeMap::new()))
 }
 
-fn left(world: &World<'_>, key: &InstanceKey, instance: &Instance) -> Option<SeenDevice> {
-    let is_holder = holders(&instance.spec.device_usage).contains(world.node);
+fn left(world: &World, key: &InstanceKey, instance: &Instance) -> Option<SeenDevice> {
+    let is_holder = holders(&instance.spec.device_usage).contains(&world.node);
     let name = key.name.clone();
     let is_unused = |uses: &[Use]| !uses.iter().any(|one| one.may_be_of(&name));
-    let is_free = !is_holder && world.uses.is_some_and(is_unused);
+    let is_free = !is_holder && world.uses.as_deref().is_some_and(is_unused);
     // By its name: the device may have another Instance, which this node offers.
     (!is_free).then(|| SeenDevice {
         instance: Some(key.name.clone().into()),
@@ -229,23 +221,20 @@ pub(super) fn cut(text: String) -> String {
 
 /// Adds to the reports the Instances of Configurations that this node does not work with just now, and that are
 /// there: nothing is known of their devices. Every Configuration gets a report.
-pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<ConfigurationKey, Report>) {
-    for (key, instance) in world.instances {
+pub(super) fn keep_the_rest(world: &World, reports: &mut BTreeMap<ConfigurationKey, Report>) {
+    for (key, instance) in world.instances.iter() {
         let of = instance.spec.configuration_key(&key.namespace);
         let is_accepted = world.validated.accepted.contains_key(&of);
         if is_accepted || !world.configurations.may_have(&of) {
             continue;
         }
-        let seen = if instance.is_of(world.node) {
-            Some(as_it_is(key, instance, world.node))
+        let seen = if instance.is_of(&world.node) {
+            Some(as_it_is(key, instance, &world.node))
         } else {
             left(world, key, instance)
         };
         let report = reports.entry(of).or_default();
-        match instance.spec.scope() {
-            Scope::Shared => report.devices.extend(seen),
-            Scope::Node => report.own.extend(seen),
-        }
+        report.list(instance.spec.scope()).extend(seen);
     }
     for report in reports.values_mut() {
         let place = |device: &SeenDevice| (device.id.clone(), device.instance.clone());
@@ -259,8 +248,8 @@ pub(super) fn keep_the_rest(world: &World<'_>, reports: &mut BTreeMap<Configurat
 
 /// Returns whether all Configurations are known and validated. Otherwise a report would leave out devices that are
 /// there.
-pub(super) fn is_whole(world: &World<'_>) -> bool {
-    let validated = world.validated;
+pub(super) fn is_whole(world: &World) -> bool {
+    let validated = &world.validated;
     let is_validated = |key: &ConfigurationKey| {
         validated.accepted.contains_key(key) || validated.problems.contains_key(key)
     };

@@ -11,7 +11,7 @@ mod reports;
 
 use super::*;
 use crate::{
-    agent::{node_only::plan::NodeOnly, values::ValidatedConfigurations},
+    agent::values::ValidatedConfigurations,
     api::{instance::InstanceSpec, names},
     discovery::{
         SessionSpec,
@@ -145,17 +145,17 @@ impl Fixture {
 
     fn plan(&self) -> Plan {
         plan(&World {
-            node: &NODE.into(),
+            node: NODE.into(),
             max_instances: self.max_instances,
             uptime: self.now(),
-            configurations: &self.configurations,
-            validated: &self.validated,
-            discoveries: &self.discoveries,
-            instances: &self.instances,
-            node_only: &NodeOnly::new(),
-            uses: Some(&self.uses),
-            absences: &self.absences,
-            arrivals: &self.arrivals,
+            configurations: Arc::new(self.configurations.clone()),
+            validated: Arc::new(self.validated.clone()),
+            discoveries: Arc::new(self.discoveries.clone()),
+            instances: Arc::new(self.instances.clone()),
+            node_only: Arc::default(),
+            uses: Some(self.uses.as_slice().into()),
+            absences: self.absences.clone(),
+            arrivals: self.arrivals.clone(),
         })
     }
 

@@ -92,7 +92,7 @@ impl PlanOfOne<'_> {
         (self.report.problems).push(Problem::new(Reason::IdentityChanged, message.clone()));
         // An Instance without nodes would end, and the next one would be pinned to the other host.
         let is_left = instance.spec.nodes.is_empty();
-        if is_left || instance.spec.names_node(self.world.node) {
+        if is_left || instance.spec.names_node(&self.world.node) {
             self.miss_pinned(key, instance, message)
         } else {
             self.watch_on(key, instance, false)

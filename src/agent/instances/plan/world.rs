@@ -15,32 +15,33 @@ use crate::{
     },
     store::{Configurations, Instances, Report},
 };
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 /// The uptime since when the device of an Instance has been missing.
 pub(crate) type Absences = BTreeMap<InstanceKey, Duration>;
 
-/// Everything the plan depends on.
-pub(crate) struct World<'a> {
-    pub(crate) node: &'a NodeName,
+/// Everything the plan depends on, as it is at one time.
+pub(crate) struct World {
+    pub(crate) node: NodeName,
     /// The most Instances of all Configurations together.
     pub(crate) max_instances: usize,
     pub(crate) uptime: Duration,
-    pub(crate) configurations: &'a Configurations,
-    pub(crate) validated: &'a ValidatedConfigurations,
-    pub(crate) discoveries: &'a Discoveries,
-    pub(crate) instances: &'a Instances,
+    pub(crate) configurations: Arc<Configurations>,
+    pub(crate) validated: Arc<ValidatedConfigurations>,
+    pub(crate) discoveries: Arc<Discoveries>,
+    pub(crate) instances: Arc<Instances>,
     /// The devices that are offered without Instances.
-    pub(crate) node_only: &'a NodeOnly,
+    pub(crate) node_only: Arc<NodeOnly>,
     /// The devices that containers of this node use, if that is known.
-    pub(crate) uses: Option<&'a [Use]>,
-    pub(crate) absences: &'a Absences,
-    pub(crate) arrivals: &'a Arrivals,
+    pub(crate) uses: Option<Arc<[Use]>>,
+    /// What the last plan left for this one.
+    pub(crate) absences: Absences,
+    pub(crate) arrivals: Arrivals,
 }
 
 /// The part of the plan that concerns one Configuration.
 pub(super) struct PlanOfOne<'a> {
-    pub(super) world: &'a World<'a>,
+    pub(super) world: &'a World,
     pub(super) key: &'a ConfigurationKey,
     pub(super) accepted: &'a AcceptedConfiguration,
     pub(super) discovery: Option<&'a DiscoveryState>,

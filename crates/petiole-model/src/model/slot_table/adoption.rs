@@ -63,7 +63,7 @@ impl Use {
 /// Returns the owner that records the use.
 fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
     if let Some(uid) = &unshown.claim {
-        return claim_owner(uid, node);
+        return SlotOwner::of_claim(uid, node);
     }
     if unshown.id.plugin == unshown.instance {
         SlotOwner::Node(node.clone())
@@ -72,13 +72,6 @@ fn owner(unshown: &Unshown, node: &NodeName) -> SlotOwner {
             slot: unshown.id.to_string(),
             node: node.clone(),
         }
-    }
-}
-
-fn claim_owner(uid: &str, node: &NodeName) -> SlotOwner {
-    SlotOwner::Claim {
-        uid: uid.to_owned(),
-        node: node.clone(),
     }
 }
 
@@ -112,6 +105,7 @@ impl SlotTable {
                     from: None,
                     to: Some(owner(one, &self.node)),
                     slot,
+                    connection_digest: None,
                 }),
                 // Another node holds the slot for the same claim.
                 Some(other) if one.claim.as_ref().is_some_and(|uid| other.is_of_claim(uid)) => {}
@@ -159,7 +153,7 @@ impl SlotTable {
     }
 
     fn unshown(&self, one: &Use) -> Vec<Unshown> {
-        let by_claim = |uid: &String| claim_owner(uid, &self.node);
+        let by_claim = |uid: &String| SlotOwner::of_claim(uid, &self.node);
         let by_instance = || SlotOwner::Node(self.node.clone());
         let own = one.claim.as_ref().map_or_else(by_instance, by_claim);
         let mut unshown = vec![];

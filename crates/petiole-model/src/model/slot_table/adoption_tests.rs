@@ -157,6 +157,7 @@ fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
         slot: SlotId::new("cam-1", 0),
         from: Some(SlotOwner::Node(NODE.into())),
         to: None,
+        connection_digest: None,
     };
     table.begin(&[release]);
     let adoptions = table.adoptions(&[used(&["cam-1-0"], &[])]);
@@ -265,6 +266,7 @@ fn a_write_to_the_instance_that_lost_its_name_does_not_change_the_other_ones_slo
         slot: SlotId::new("cam-1", 0),
         from: None,
         to: Some(SlotOwner::Node(NODE.into())),
+        connection_digest: None,
     };
     let mut table = table([of_namespace("team-a", (false, 1), "node-b")]);
     table.begin(std::slice::from_ref(&change));

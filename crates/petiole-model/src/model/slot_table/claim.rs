@@ -56,6 +56,23 @@ pub enum ClaimError {
     Unconfirmed { instance: InstanceName },
 }
 
+impl ClaimError {
+    /// Returns whether the same claim may succeed in a moment: a slot is just being released, say, or the agent has just started.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Busy { .. } | Self::Unconfirmed { .. } => true,
+            Self::Unknown { .. }
+            | Self::BeyondCapacity { .. }
+            | Self::HeldElsewhere { .. }
+            | Self::HeldHere { .. }
+            | Self::Full { .. }
+            | Self::SameDevice { .. }
+            | Self::Twice { .. }
+            | Self::ByClaims { .. } => false,
+        }
+    }
+}
+
 impl SlotTable {
     /// Decides an Allocate call, all or nothing. The kubelet is authoritative on its own node, so a slot that this
     /// resource already holds here is claimed again. Slots in `gone` are held by this node's other resource for a
@@ -140,10 +157,7 @@ impl SlotTable {
         uid: &str,
         devices: &[InstanceName],
     ) -> Result<Claim, ClaimError> {
-        let me = SlotOwner::Claim {
-            uid: uid.to_owned(),
-            node: self.node.clone(),
-        };
+        let me = SlotOwner::of_claim(uid, &self.node);
         let (mut taken, mut changes) = (BTreeSet::new(), vec![]);
         for instance in devices {
             let unknown = || unknown(instance, instance.into());
@@ -163,6 +177,7 @@ impl SlotTable {
                 to: Some(from.clone().unwrap_or_else(|| me.clone())),
                 from,
                 slot: slot.clone(),
+                connection_digest: None,
             });
             taken.insert(slot);
         }
@@ -219,6 +234,7 @@ impl SlotTable {
             from: from.cloned(),
             to: Some(me),
             slot,
+            connection_digest: None,
         })
     }
 
@@ -259,6 +275,7 @@ impl SlotTable {
                 node: self.node.clone(),
             }),
             slot,
+            connection_digest: None,
         })
     }
 

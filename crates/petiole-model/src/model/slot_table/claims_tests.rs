@@ -49,6 +49,7 @@ fn a_resource_claim_waits_for_a_device_whose_slots_are_all_taken_and_for_one_tha
         slot: slot.clone(),
         from: table.observed_owner(&slot).cloned(),
         to: None,
+        connection_digest: None,
     };
     table.begin(std::slice::from_ref(&freed));
     let mut as_it_was = table.clone();
@@ -142,6 +143,7 @@ fn a_look_that_began_before_a_claim_ended_does_not_give_it_its_slot_again() {
         slot: held.slot.clone(),
         from: Some(held.owner),
         to: None,
+        connection_digest: None,
     };
     table.settle_own(&[freed], Some(at(6)));
     table.confirm(vec![seen.clone()], table.arrivals(), at(5));

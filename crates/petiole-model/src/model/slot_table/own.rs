@@ -11,7 +11,7 @@
 //! The kubelet knows nothing of the link between the resource of an Instance and that of its Configuration, so a slot that
 //! was given out by one must be refused to the other also by an agent that has just started. What an earlier life gave out
 //! and did not write is only in the kubelet's records.
-use super::{InstanceSlots, Resource, SlotChange, SlotTable, Use};
+use super::{Held, InstanceSlots, Resource, SlotChange, SlotTable, Use};
 use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     slot::{SlotId, SlotOwner},
@@ -68,10 +68,11 @@ impl OwnSlots {
         match &change.to {
             Some(owner) => {
                 let before = self.held.remove(&change.slot);
-                let told = before.filter(|before| before.owner == *owner);
+                let same = before.filter(|before| before.owner == *owner);
+                let told = change.connection_digest.clone();
                 let now = OwnSlot {
                     owner: owner.clone(),
-                    told: told.and_then(|before| before.told),
+                    told: told.or_else(|| same?.told),
                 };
                 self.held.insert(change.slot.clone(), now);
             }
@@ -84,13 +85,6 @@ impl OwnSlots {
         let uses = self.uses.as_ref();
         uses.is_some_and(|uses| !uses.iter().any(|one| one.may_be_of(instance)))
     }
-}
-
-/// An owner to be written to an Instance: see [`SlotTable::unwritten`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unwritten {
-    pub change: SlotChange,
-    pub told: Option<String>,
 }
 
 impl SlotTable {
@@ -155,7 +149,6 @@ impl SlotTable {
         if written.is_some() {
             changes.iter().for_each(|change| self.own.settle(change));
         }
-        self.relist_of(changes);
     }
 
     /// Believes what the Instances say of their slots, because nobody can read the kubelet's records. Returns whether an
@@ -245,13 +238,7 @@ impl SlotTable {
             uses.iter().any(|one| has_id(&one) || has_slot(&one))
                 && !uses.iter().filter(has_id).any(is_right)
         });
-        let release = outdated.map(|held| SlotChange {
-            key: held.key,
-            slot: held.slot,
-            from: Some(held.owner),
-            to: None,
-        });
-        release.collect()
+        outdated.map(Held::release).collect()
     }
 
     /// Returns the digest of the connection that the container with a slot of this node was given, as far as it is
@@ -260,20 +247,13 @@ impl SlotTable {
         self.own.held.get(slot)?.told.as_ref()
     }
 
-    /// Remembers the digest of the connection that the container with a slot is given.
-    pub fn tell(&mut self, slot: &SlotId, told: Option<String>) {
-        if let Some(own) = self.own.held.get_mut(slot) {
-            own.told = told;
-        }
-    }
-
     /// Returns what Instances are to show and do not: the owners of slots that this node remembers, and the slots that they
     /// show as this node's and that are free. `shown` returns the owners and digests that an Instance shows. Values of others
     /// are never changed, nor is anything that is no slot.
     pub fn unwritten<'a>(
         &'a self,
         shown: impl Fn(&InstanceKey) -> Option<BTreeMap<u32, (SlotOwner, Option<String>)>> + 'a,
-    ) -> impl Iterator<Item = (&'a InstanceKey, Vec<Unwritten>)> {
+    ) -> impl Iterator<Item = (&'a InstanceKey, Vec<SlotChange>)> {
         let confirmed = self
             .instances
             .iter()
@@ -293,27 +273,23 @@ impl SlotTable {
                     None => (None, None),
                 };
                 if from.as_ref() != Some(&own.owner) || told != own.told {
-                    unwritten.push(Unwritten {
-                        change: SlotChange {
-                            key: slots.key.clone(),
-                            slot: slot.clone(),
-                            from,
-                            to: Some(own.owner.clone()),
-                        },
-                        told: own.told.clone(),
+                    unwritten.push(SlotChange {
+                        key: slots.key.clone(),
+                        slot: slot.clone(),
+                        from,
+                        to: Some(own.owner.clone()),
+                        connection_digest: own.told.clone(),
                     });
                 }
             }
             let freed = (shown.into_iter())
                 .filter(|(_, (owner, _))| slots.is_own && *owner.node() == self.node)
-                .map(|(index, (owner, _))| Unwritten {
-                    change: SlotChange {
-                        key: slots.key.clone(),
-                        slot: SlotId::new(name, index),
-                        from: Some(owner),
-                        to: None,
-                    },
-                    told: None,
+                .map(|(index, (owner, _))| SlotChange {
+                    key: slots.key.clone(),
+                    slot: SlotId::new(name, index),
+                    from: Some(owner),
+                    to: None,
+                    connection_digest: None,
                 });
             unwritten.extend(freed);
             (!unwritten.is_empty()).then_some((&slots.key, unwritten))

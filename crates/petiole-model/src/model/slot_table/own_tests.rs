@@ -61,12 +61,11 @@ fn unwritten(table: &SlotTable, usage: &[(u32, &str)]) -> Vec<String> {
     };
     let text = |owner: &Option<SlotOwner>| owner.as_ref().map_or(String::new(), |o| o.to_string());
     let all = table.unwritten(shown).flat_map(|(_, all)| all);
-    all.map(|one| one.change)
-        .map(|change| {
-            let (from, to) = (text(&change.from), text(&change.to));
-            format!("{}:{from}>{to}", change.slot.index)
-        })
-        .collect()
+    all.map(|change| {
+        let (from, to) = (text(&change.from), text(&change.to));
+        format!("{}:{from}>{to}", change.slot.index)
+    })
+    .collect()
 }
 
 fn is_unconfirmed(claimed: Result<SlotId, ClaimError>) -> bool {
@@ -172,6 +171,7 @@ fn what_was_given_out_is_held_whatever_the_instance_shows_then() {
         slot: SlotId::new("cam-1", 0),
         from: Some(SlotOwner::Node(NODE.into())),
         to: None,
+        connection_digest: None,
     };
     table.settle(&[release], Some(Duration::from_secs(3)));
     table.observe([own(&[(0, NODE)])]);
@@ -243,6 +243,12 @@ fn a_container_is_told_what_its_slot_was_given_with_and_not_what_the_one_before_
     assert_eq!(table.told(&slot).unwrap(), "old");
     claim(&mut table, &instance("cam-1"), "cam-1-0").unwrap();
     assert_eq!(table.told(&slot).unwrap(), "old", "the same container");
-    table.tell(&slot, Some("new".to_owned()));
+    let another = plan(&table, &instance("cam-1"), &["cam-1-0"]).unwrap();
+    let with_digest = SlotChange {
+        connection_digest: Some("new".to_owned()),
+        ..another.requests[0][0].clone()
+    };
+    table.settle(&[with_digest], Some(Duration::from_secs(3)));
+    assert_eq!(table.told(&slot).unwrap(), "new");
     assert_eq!(unwritten(&table, &[(0, NODE)]), ["0:node-a>node-a"]);
 }

@@ -405,6 +405,7 @@ proptest! {
                     let slot = &held[pick % held.len()];
                     let change = SlotChange {
                         key: slot.key.clone(), slot: slot.slot.clone(), from: Some(slot.owner.clone()), to: None,
+                        connection_digest: None,
                     };
                     tables[node].begin(std::slice::from_ref(&change));
                     let is_written = exchange(&mut store, &change);

@@ -103,6 +103,8 @@ pub struct SlotChange {
     pub slot: SlotId,
     pub from: Option<SlotOwner>,
     pub to: Option<SlotOwner>,
+    /// The digest of the connection that the container with the slot gets, where it is known.
+    pub connection_digest: Option<String>,
 }
 
 /// A slot this node holds, and the uptime at which the claim was answered.
@@ -115,6 +117,17 @@ pub struct Held {
 }
 
 impl Held {
+    /// Returns the change that frees the slot.
+    pub fn release(self) -> SlotChange {
+        SlotChange {
+            key: self.key,
+            slot: self.slot,
+            from: Some(self.owner),
+            to: None,
+            connection_digest: None,
+        }
+    }
+
     /// Returns the device id of the kubelet.
     pub fn id(&self) -> String {
         match &self.owner {
