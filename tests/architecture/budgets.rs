@@ -10,7 +10,7 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 560),
+    ("crates/petiole-base", 570),
     ("crates/petiole-cli", 1_640),
     ("crates/petiole-cluster", 1_910),
     ("crates/petiole-dra", 1_800),
@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/controller", 10_180),
     ("src/convert", 610),
     ("src/demo", 850),
-    ("src/discovery", 11_560),
+    ("src/discovery", 11_530),
     ("src/merge", 1_600),
     ("src/proto", 110),
     ("src/store", 2_560),
