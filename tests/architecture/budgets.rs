@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/controller", 10_180),
     ("src/convert", 610),
     ("src/demo", 850),
-    ("src/discovery", 11_490),
+    ("src/discovery", 11_450),
     ("src/merge", 1_600),
     ("src/proto", 110),
     ("src/store", 2_560),
