@@ -27,7 +27,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src", 260),
     ("src/agent", 10_060),
     ("src/cli", 1_840),
-    ("src/controller", 10_150),
+    ("src/controller", 10_120),
     ("src/convert", 610),
     ("src/demo", 850),
     ("src/discovery", 11_450),
