@@ -6,6 +6,7 @@ pub(super) mod refused;
 mod request;
 
 use super::{
+    nodes::that_may_run,
     outcome::{Tried, Written, tried},
     queue::Waits,
     reported::Reported,
@@ -18,7 +19,6 @@ use crate::{
     store::key_of,
 };
 use holders::{Holder, Holders, holders};
-use kube::api::ListParams;
 use plan::{APART, Action, Evicted, Input, Lost, plan};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -98,8 +98,7 @@ fn whole(all: &[Tried]) -> Tried {
 /// Returns the Pods of a node that have not ended, as far as this controller may see.
 async fn pods_of(shared: &Shared, action: &Action) -> kube::Result<Vec<PodPart>> {
     let node = &action.node;
-    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    let some = ListParams::default().fields(&that_may_run).limit(PODS_MAX);
+    let some = that_may_run(node).limit(PODS_MAX);
     let mut pods = vec![];
     for api in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
         let list = api.list(&some).await?;

@@ -1,5 +1,6 @@
 //! Makes the turns of the controller available to its benchmark.
 use super::{
+    news::answered,
     nodes::absent_node::{Now, Pods},
     outcome::{Tried, Written},
     parts::News,
@@ -10,17 +11,16 @@ use super::{
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
     cluster::{
-        changes::{Change, version_of},
+        changes::Change,
         parts::{NodePart, PodPart},
     },
-    store::key_of,
 };
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// A controller that leads, with an API server that carries out writes of statuses alone.
@@ -102,7 +102,7 @@ impl Controller {
                 self.version += 1;
                 object["metadata"]["resourceVersion"] = self.version.to_string().into();
                 let written: Configuration = serde_json::from_value(object)?;
-                Answer::Written(Written::with(change(written, |c| c)))
+                Answer::Written(Written::with(answered(written, |c| c)))
             }
             Request::Device(_) | Request::Service(_) | Request::List(_) | Request::Eviction(_) => {
                 Answer::Written(Written::new(Tried::Done))
@@ -119,16 +119,5 @@ where
     News: From<Vec<Change<T, Name>>>,
 {
     let object: K = serde_json::from_value(object)?;
-    Ok(vec![change(object, reduce)].into())
-}
-
-fn change<K: Resource, T, Name: From<String>>(
-    object: K,
-    reduce: impl Fn(K) -> T,
-) -> Change<T, Name> {
-    Change {
-        key: key_of(object.meta()).typed(),
-        version: version_of(object.meta()),
-        object: Some(Arc::new(reduce(object))),
-    }
+    Ok(vec![answered(object, reduce)].into())
 }

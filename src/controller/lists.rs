@@ -10,7 +10,6 @@ pub(crate) mod serve;
 
 use super::{
     clock::elapsed,
-    nodes::json_patch,
     outcome::{Problems, Tried, Written, tried},
     pod_state::one_line,
     queue::Waits,
@@ -29,7 +28,7 @@ use crate::{
 use format::Text;
 use json_patch::PatchOperation;
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
-use kube::Api;
+use kube::{Api, api::Patch};
 use petiole_base::collect::CollectMap as _;
 use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
@@ -189,7 +188,7 @@ async fn patch(
     );
     let operations = std::iter::once(owned).chain(changes).collect();
     let params = patched_by(names::CONTROLLER_MANAGER);
-    let patch = json_patch(&json_patch::Patch(operations));
+    let patch = Patch::Json::<()>(json_patch::Patch(operations));
     api.patch(&owner.config_map().name, &params, &patch).await
 }
 

@@ -2,9 +2,12 @@
 use super::world::{BrokerJob, BrokerPod, NodeState, OwnedService, OwnedSlice};
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
-    cluster::changes::{Change, Listed},
+    cluster::changes::{Change, Listed, version_of},
     model::{instance_name::InstanceName, typed_names::ConfigurationName},
+    store::key_of,
 };
+use kube::Resource;
+use std::sync::Arc;
 
 /// Objects of one kind, from their watch or from an answer.
 #[derive(Debug)]
@@ -19,6 +22,18 @@ pub(crate) enum News {
     Slices(Vec<Change<OwnedSlice>>),
     /// All objects of a kind were listed anew, in this namespace or in all.
     Listed(&'static str, Option<String>),
+}
+
+/// Returns an object that the API server has answered with. `reduce` drops what plans do not read.
+pub(super) fn answered<K: Resource, T, Name: From<String>>(
+    object: K,
+    reduce: impl FnOnce(K) -> T,
+) -> Change<T, Name> {
+    Change {
+        key: key_of(object.meta()).typed(),
+        version: version_of(object.meta()),
+        object: Some(Arc::new(reduce(object))),
+    }
 }
 
 /// The number of kinds.

@@ -7,10 +7,11 @@ pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
 
-pub(super) use looks::{not_gone, pods_of};
+pub(super) use looks::{not_gone, pods_of, that_may_run};
 pub(crate) use lost::{is_working, settles_in};
 
 use super::{
+    news::answered,
     outcome::{Note, Problems, Tried, Written, tried},
     queue::Waits,
     reported::Reported,
@@ -26,10 +27,8 @@ use crate::{
         reason::Reason,
     },
     cluster::{
-        changes::{Change as Seen, version_of},
-        code, created_by, deletion_of,
-        events::about,
-        is_conflict, patched_by, reason, untracked, without_fields,
+        changes::Change as Seen, code, created_by, deletion_of, events::about, is_conflict,
+        patched_by, reason, untracked, without_fields,
     },
     model::{
         instance_name::{InstanceKey, InstanceName},
@@ -39,24 +38,19 @@ use crate::{
     },
     store::{instance_key, key_of},
 };
-use absent_node::{Now, Pods};
-use json_patch::Patch as JsonPatch;
+use absent_node::Now;
 use kube::{Api, api::Patch};
 use lost::NodeMemory;
 use notices::Notice;
 use petiole_base::collect::CollectMap as _;
 use plan::{Action, Change, plan};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::{debug, info, warn};
 
 /// Remembers of nodes and devices what the next look needs.
 #[derive(Default)]
 pub(crate) struct Devices {
-    memory: NodeMemory,
+    pub(crate) memory: NodeMemory,
     /// The Configurations with devices that get no Instance, because their names or all places are taken.
     left_out: Problems,
     /// The Instances that the API server refuses, each with its Configuration.
@@ -64,31 +58,6 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Takes in the nodes and the Instances of a part of the world, or of all of it.
-    pub(crate) fn notice(&mut self, reported: &Reported<'_>, now: Now) {
-        self.memory.notice(reported, now);
-    }
-
-    /// Forgets what was seen of nodes and devices: what has happened since then is not known.
-    pub(crate) fn forget_nodes(&mut self) {
-        self.memory = NodeMemory::default();
-    }
-
-    /// Returns the deleted nodes whose Pods are to be looked for now.
-    pub(crate) fn looks(&self, now: Now) -> Vec<NodeName> {
-        self.memory.looks(now.instant)
-    }
-
-    /// Returns when there are such nodes again.
-    pub(crate) fn look_in(&self, now: Now) -> Option<Duration> {
-        self.memory.look_in(now.instant)
-    }
-
-    /// Takes in what a look has found. Returns whether it may change what is planned.
-    pub(crate) fn looked(&mut self, node: &NodeName, pods: Pods, now: Now) -> bool {
-        self.memory.looked(node, pods, now.instant)
-    }
-
     /// Returns the actions in a part that was noticed.
     pub(crate) fn plan(
         &mut self,
@@ -191,12 +160,11 @@ pub(crate) fn note_of_deletion(world: &World, action: &Action) -> Option<Note> {
         return None;
     };
     let configuration = world.configurations.get(of)?;
-    Some(Note {
-        about: about(&**configuration),
-        reason: Reason::InstanceDeleted.as_str().to_owned(),
-        text: format!("Instance {} is deleted: {why}", key.name),
-        is_warning: false,
-    })
+    Some(Note::new(
+        about(&**configuration),
+        Reason::InstanceDeleted.as_str(),
+        format!("Instance {} is deleted: {why}", key.name),
+    ))
 }
 
 /// Returns the nodes that an action takes for deleted.
@@ -247,7 +215,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             let result = (api.patch(
                 &key.name,
                 &patched_by(names::CONTROLLER_MANAGER),
-                &json_patch(patch),
+                &Patch::Json::<()>(patch.clone()),
             ))
             .await;
             Written::new(tried(key, "remove Akri's finalizers", result.map(|_| ())))
@@ -292,12 +260,9 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
         .await;
     let result = result.map(|changed| {
         for event in &change.events {
-            let (about, reason) = (about(&changed), event.reason.as_str());
-            if event.is_warning {
-                shared.events.warning(about, reason, event.note.clone());
-            } else {
-                shared.events.normal(about, reason, event.note.clone());
-            }
+            let note = Note::new(about(&changed), event.reason.as_str(), &event.note);
+            let is_warning = event.is_warning;
+            Note { is_warning, ..note }.write(&shared.events);
         }
         written.objects.push(vec![seen(changed)].into());
     });
@@ -307,11 +272,7 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
 
 /// Returns an Instance that the API server has returned.
 pub(super) fn seen(instance: Instance) -> Seen<Instance, InstanceName> {
-    Seen {
-        key: instance_key(&instance.metadata),
-        version: version_of(&instance.metadata),
-        object: Some(Arc::new(without_fields(instance))),
-    }
+    answered(instance, without_fields)
 }
 
 async fn create(shared: &Shared, instance: &Instance) -> Written {
@@ -356,10 +317,6 @@ async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Tri
         "delete the NodeDevices of a lost node",
         result.map(|_| ()),
     )
-}
-
-pub(crate) fn json_patch(patch: &JsonPatch) -> Patch<()> {
-    Patch::Json(patch.clone())
 }
 
 #[cfg(test)]

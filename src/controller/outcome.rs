@@ -2,7 +2,7 @@
 use super::parts::News;
 use crate::{
     api::configuration::Problem,
-    cluster::{self, changes::Change},
+    cluster::{self, changes::Change, events::Events},
     model::typed_names::ConfigurationKey,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -22,7 +22,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    pub(crate) fn warning(
+    pub(crate) fn new(
         about: ObjectReference,
         reason: impl Into<String>,
         text: impl Into<String>,
@@ -31,7 +31,27 @@ impl Note {
             about,
             reason: reason.into(),
             text: text.into(),
+            is_warning: false,
+        }
+    }
+
+    pub(crate) fn warning(
+        about: ObjectReference,
+        reason: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self {
             is_warning: true,
+            ..Self::new(about, reason, text)
+        }
+    }
+
+    /// Writes the Event.
+    pub(super) fn write(self, events: &Events) {
+        if self.is_warning {
+            events.warning(self.about, &self.reason, self.text);
+        } else {
+            events.normal(self.about, &self.reason, self.text);
         }
     }
 }

@@ -58,10 +58,7 @@ pub(super) async fn run(
             let answer = ask(shared, &request).await;
             (part, request, answer)
         }));
-        turns
-            .take_notes()
-            .into_iter()
-            .for_each(|n| write(shared, n));
+        write(shared, turns.take_notes());
         let wake = turns.wakes_at(Instant::now()).into_iter();
         let wake = wake.chain(counts.due_at()).min();
         let happened = tokio::select! {
@@ -98,8 +95,7 @@ pub(super) async fn run(
     while let Some((part, request, answer)) = open.next().await {
         turns.answered(part, &request, answer, now(shared));
     }
-    let notes = turns.take_notes().into_iter();
-    notes.for_each(|n| write(shared, n));
+    write(shared, turns.take_notes());
     Ok(())
 }
 
@@ -205,17 +201,9 @@ fn offer(shared: &Shared, world: Option<&World>) -> Waits {
     waits.unwrap_or_default()
 }
 
-fn write(shared: &Shared, note: Note) {
-    let Note {
-        about,
-        reason,
-        text,
-        is_warning,
-    } = note;
-    if is_warning {
-        shared.events.warning(about, &reason, text);
-    } else {
-        shared.events.normal(about, &reason, text);
+fn write(shared: &Shared, notes: Vec<Note>) {
+    for note in notes {
+        note.write(&shared.events);
     }
 }
 

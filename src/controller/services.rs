@@ -5,7 +5,7 @@ mod devices;
 mod plan;
 
 use super::{
-    news::News,
+    news::{News, answered},
     outcome::{Problems, Tried, Written, tried},
     pod_state::one_line,
     queue::Waits,
@@ -14,11 +14,7 @@ use super::{
 };
 use crate::{
     api::{configuration::Problem, names, reason::Reason},
-    cluster::{
-        changes::{Change, version_of},
-        deletion_of,
-        parts::EndpointSlicePart,
-    },
+    cluster::{changes::Change, deletion_of},
     model::{names::ObjectKey, networks::DeviceNetworks},
 };
 use action::{Action, Apply, Kind, Owner};
@@ -33,7 +29,6 @@ use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
-    sync::Arc,
     time::Duration,
 };
 use tracing::debug;
@@ -145,29 +140,22 @@ pub(crate) fn step(action: &Action) -> (ObjectKey, String) {
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     match action.kind() {
         Kind::Service | Kind::DeviceService => act_on(shared, action, owned_service).await,
-        Kind::EndpointSlice => {
-            let reduce = |slice: EndpointSlicePart| owned_slice(slice);
-            act_on(shared, action, reduce).await
-        }
+        Kind::EndpointSlice => act_on(shared, action, owned_slice).await,
     }
 }
 
 /// The same of objects of one kind, each of which is reduced to what plans read.
-async fn act_on<K, T>(shared: &Shared, action: &Action, reduce: impl Fn(K) -> T) -> Written
+async fn act_on<K, T>(shared: &Shared, action: &Action, reduce: impl FnOnce(K) -> T) -> Written
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned,
-    News: From<Vec<Change<T, String>>>,
+    News: From<Vec<Change<T>>>,
 {
     let key = step(action).0;
     let api: Api<K> = Api::namespaced(shared.client.clone(), &key.namespace);
     match action {
         Action::Apply(apply) => match self::apply(&api, Apply::clone(apply)).await {
-            Ok(applied) => Written::with(Change {
-                version: version_of(applied.meta()),
-                object: Some(Arc::new(reduce(applied))),
-                key,
-            }),
+            Ok(applied) => Written::with::<T, String>(answered(applied, reduce)),
             Err(written) => written,
         },
         Action::Delete { uid, reason, .. } => {
@@ -271,6 +259,7 @@ mod tests {
     };
     use k8s_openapi::api::core::v1::ServiceSpec;
     use serde_json::{Value, json};
+    use std::sync::Arc;
 
     const PATH: &str = "/api/v1/namespaces/default/services/cam-svc?";
 

@@ -20,7 +20,7 @@ impl Turns {
     ) -> bool {
         match (request, answer) {
             (Request::Look(node), Answer::Pods(pods)) => {
-                if self.devices.looked(node, pods, now) {
+                if self.devices.memory.looked(node, pods, now.instant) {
                     // The node may hold slots in every part.
                     self.touch_all();
                 }

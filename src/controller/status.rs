@@ -5,11 +5,12 @@ pub(crate) mod plan;
 mod verdict;
 
 use super::{
-    nodes::{json_patch, not_gone, seen},
+    news::answered,
+    nodes::{not_gone, seen},
     outcome::{Note, Tried, Written, tried},
     queue::Waits,
     shared::Shared,
-    world::World,
+    world::{World, configuration},
 };
 use crate::{
     api::{
@@ -18,18 +19,13 @@ use crate::{
         names,
         reason::Reason,
     },
-    cluster::{
-        changes::{Change, version_of},
-        events::about,
-        patched_by, without_fields,
-    },
-    model::typed_names::ConfigurationKey,
-    store::configuration_key,
+    cluster::{events::about, patched_by, without_fields},
+    model::typed_names::{ConfigurationKey, ConfigurationName},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
-use kube::Api;
+use kube::{Api, api::Patch};
 use plan::{Action, Object, StatusInputs, plan};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 use tracing::warn;
 
 /// Remembers of statuses what the next look needs.
@@ -95,21 +91,16 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
         return Written::new(Tried::Failed);
     }
     let params = patched_by(names::CONTROLLER_MANAGER);
-    let (client, patch) = (shared.client.clone(), json_patch(&action.patch));
+    let patch = Patch::Json::<()>(action.patch.clone());
+    let client = shared.client.clone();
     let (key, result) = match &action.object {
         Object::Configuration(key) => {
             let api: Api<Configuration> = Api::namespaced(client, &key.namespace);
             let written = api.patch_status(&key.name, &params, &patch).await;
             let variables = &shared.settings.variables;
-            let written = written.map(|mut configuration| {
-                let properties = &mut configuration.spec.broker_properties;
-                properties.retain(|name, _| !variables.refuses(name));
-                Written::with(Change {
-                    key: configuration_key(&configuration.metadata),
-                    version: version_of(&configuration.metadata),
-                    object: Some(Arc::new(without_fields(configuration))),
-                })
-            });
+            let reduce = |object| configuration(without_fields(object), variables);
+            let written =
+                written.map(|of| Written::with::<_, ConfigurationName>(answered(of, reduce)));
             (key.untyped(), written)
         }
         Object::Instance(key) => {

@@ -10,7 +10,7 @@ use super::{
     evictions::Evictions,
     index::part_of,
     lists::Lists,
-    nodes::{Devices, absent_node::Now, plan::Action as DeviceAction},
+    nodes::{Devices, absent_node::Now, lost::NodeMemory, plan::Action as DeviceAction},
     open_turns::OpenTurns,
     outcome::{Note, Problems},
     parts::{Cluster, NODES, News, Touched},
@@ -169,7 +169,8 @@ impl Turns {
         self.crowded_out.clear();
         self.open.lose();
         if leads {
-            self.devices.forget_nodes();
+            // What has happened to nodes and devices since it led is not known.
+            self.devices.memory = NodeMemory::default();
             self.services.forget();
             self.lists = Lists::new();
         }
@@ -188,7 +189,7 @@ impl Turns {
             self.all_again_at = Some(now.instant + ALL_AGAIN);
             // What is remembered of objects that are gone is forgotten.
             let whole = Reported::new(self.cluster.whole());
-            self.devices.notice(&whole, now);
+            self.devices.memory.notice(&whole, now);
             let memory = &mut self.brokers.memory;
             memory.forget_gone(self.cluster.whole());
             self.touch_all();
@@ -297,8 +298,8 @@ impl Turns {
         reported: &Reported<'_>,
         now: Now,
     ) -> (Vec<Request>, Waits) {
-        self.devices.notice(reported, now);
-        let looks = self.devices.looks(now);
+        self.devices.memory.notice(reported, now);
+        let looks = self.devices.memory.looks(now.instant);
         if part == NODES && !looks.is_empty() {
             return (requests(looks, Request::Look), Waits::default());
         }
@@ -307,7 +308,7 @@ impl Turns {
         }
         let (mut actions, mut waits) = self.devices.plan(reported, now, &mut self.notes);
         if part == NODES {
-            let look = self.devices.look_in(now).into_iter();
+            let look = self.devices.memory.look_in(now.instant).into_iter();
             look.for_each(|wait| waits.add(wait));
         }
         // Every part shows all nodes. An Instance may be of no Configuration, so that it is in the part of the nodes.

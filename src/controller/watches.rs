@@ -3,7 +3,7 @@
 use super::{
     parts::News,
     shared::Settings,
-    world::{broker_job, broker_pod, node_state, owned_service, owned_slice},
+    world::{broker_job, broker_pod, configuration, node_state, owned_service, owned_slice},
 };
 use crate::{
     api::{configuration::Configuration, instance::Instance, names, node_devices::NodeDevices},
@@ -66,11 +66,8 @@ impl Watches {
         let (set, configurations) = channel::channel(None);
         let selection = Selection::new("configurations", all()).within(ROOM);
         let (apis, variables) = (apis(client, namespaces), settings.variables.clone());
-        // No Instance shows what no container gets.
-        let reduce = move |Bounded { mut object, bytes }: Bounded<Configuration, false>| {
-            let properties = &mut object.spec.broker_properties;
-            properties.retain(|name, _| !variables.refuses(name));
-            (object, bytes)
+        let reduce = move |Bounded { object, bytes }: Bounded<Configuration, false>| {
+            (configuration(object, &variables), bytes)
         };
         (start.tasks).spawn("configurations", |stop| {
             watch::run_within(apis, selection, reduce, set, stop)

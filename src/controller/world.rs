@@ -7,6 +7,7 @@ use crate::{
         instance::Instance,
         names,
         node_devices::NodeDevices,
+        same_name::first_of_each_name,
     },
     cluster::{
         changes::version_of,
@@ -17,6 +18,7 @@ use crate::{
         names::ObjectKey,
         networks::Range,
         typed_names::{ConfigurationKey, NodeName},
+        variables::Variables,
     },
 };
 use k8s_openapi::{
@@ -67,6 +69,13 @@ impl World {
     pub(crate) fn selects(&self, of: &ConfigurationKey, node: &str) -> bool {
         let both = self.configurations.get(of).zip(self.nodes.get(node));
         both.is_none_or(|(configuration, node)| configuration.selects(&node.labels))
+    }
+
+    /// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
+    pub(crate) fn oldest_of_each_name(&self) -> BTreeMap<&str, &ConfigurationKey> {
+        let all = &self.configurations;
+        let age = |key: &ConfigurationKey| all[key].metadata.creation_timestamp.clone();
+        first_of_each_name(all.keys(), age)
     }
 }
 
@@ -187,6 +196,13 @@ fn meta(metadata: ObjectMeta) -> Meta {
         created: metadata.creation_timestamp.map(|time| time.0),
         is_deleting: metadata.deletion_timestamp.is_some(),
     }
+}
+
+/// Drops the properties that no container gets, so that no Instance shows them.
+pub(super) fn configuration(mut object: Configuration, variables: &Variables) -> Configuration {
+    let properties = &mut object.spec.broker_properties;
+    properties.retain(|name, _| !variables.refuses(name));
+    object
 }
 
 pub(super) fn broker_job(job: JobPart) -> BrokerJob {

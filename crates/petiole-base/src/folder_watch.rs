@@ -1,56 +1,30 @@
 //! Waits for changes of a folder. It reports *that* something changed and not what, so the caller reads the whole
 //! folder again.
-use crate::files;
-use notify::{
-    EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
-    event::{AccessKind, AccessMode},
+use crate::{
+    files,
+    inotify::{Inotify, WatchFlags},
 };
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use rustix::io::Errno;
+use std::{future::pending, io, path::PathBuf, time::Duration};
+use tokio::time::timeout;
 use tracing::debug;
 
 /// The delay between an event and its report. Writes within it are reported as one change.
 const SETTLE: Duration = Duration::from_millis(20);
 /// The interval of polling, which covers lost events: queues overflow, and the watch ends when the folder is replaced.
 const POLL: Duration = Duration::from_secs(2);
+/// All events but those of reading: the reader would cause events without end.
+const CHANGES: WatchFlags = WatchFlags::ALL_EVENTS
+    .difference(WatchFlags::ACCESS)
+    .difference(WatchFlags::OPEN)
+    .difference(WatchFlags::CLOSE_NOWRITE);
 
 pub struct FolderWatch {
     path: PathBuf,
-    events: Arc<Notify>,
-    attached: Option<Attached>,
-}
-
-/// A watcher, and the folder that it watches.
-struct Attached {
-    folder: FolderId,
-    /// The watcher, which works until it is dropped.
-    _watcher: RecommendedWatcher,
-}
-
-/// Distinguishes a folder from another one at the same path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FolderId {
-    device: u64,
-    inode: u64,
-}
-
-impl FolderId {
-    fn of(folder: &Path) -> Option<Self> {
-        let metadata = fs::metadata(folder).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
-    }
+    /// `None` while the machine has no more of them. Polling continues.
+    inotify: Option<Inotify>,
+    /// The watch of the folder, if there is one at the path.
+    watch: Option<i32>,
 }
 
 impl FolderWatch {
@@ -58,8 +32,8 @@ impl FolderWatch {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let mut watch = Self {
             path: path.into(),
-            events: Arc::new(Notify::new()),
-            attached: None,
+            inotify: None,
+            watch: None,
         };
         watch.attach();
         watch
@@ -68,61 +42,44 @@ impl FolderWatch {
     /// Waits until something may have changed since the last call; it also returns every few seconds without a change.
     /// The call is cancel safe: a change that was not reported is reported by the next call.
     pub async fn changed(&mut self) {
-        if timeout(POLL, self.events.notified()).await.is_ok() {
-            // The permit is put back, in case this call is dropped during the wait.
-            self.events.notify_one();
-            sleep(SETTLE).await;
-            self.events.notified().await;
-        }
+        let changed = async {
+            match &self.inotify {
+                Some(inotify) if inotify.changed(SETTLE).await.is_ok() => {}
+                Some(_) | None => pending().await,
+            }
+        };
+        timeout(POLL, changed).await.ok();
         self.attach();
     }
 
-    /// Attaches the watcher to the folder that is at the path now.
+    /// Watches the folder that is at the path now.
     fn attach(&mut self) {
-        let identity = FolderId::of(&self.path);
-        if self.attached.as_ref().map(|attached| attached.folder) == identity {
+        let failed = |e: &io::Error| debug!("{}", files::at(&self.path, e));
+        if self.inotify.is_none() {
+            self.inotify = Inotify::open().inspect_err(failed).ok();
+        }
+        let Some(inotify) = &self.inotify else {
             return;
+        };
+        let now = match inotify.watch(&self.path, CHANGES) {
+            Ok(watch) => Some(watch),
+            Err(Errno::NOENT) => None,
+            Err(e) => {
+                failed(&e.into());
+                None
+            }
+        };
+        if let Some(before) = self.watch.filter(|_| self.watch != now) {
+            inotify.end(before);
         }
-        self.attached =
-            identity.and_then(|folder| match watcher(&self.path, self.events.clone()) {
-                Ok(watcher) => Some(Attached {
-                    folder,
-                    _watcher: watcher,
-                }),
-                Err(e) => {
-                    // The machine may have too many watches. Polling continues.
-                    debug!("{}", files::at(&self.path, &std::io::Error::other(e)));
-                    None
-                }
-            });
-    }
-}
-
-fn watcher(path: &Path, events: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.map_or(true, |event| is_change(event.kind)) {
-            events.notify_one();
-        }
-    })?;
-    watcher.watch(path, RecursiveMode::NonRecursive)?;
-    Ok(watcher)
-}
-
-/// Returns whether an event is a change. Reading is an event too, and the reader would cause events without end.
-fn is_change(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-        EventKind::Any
-        | EventKind::Create(_)
-        | EventKind::Modify(_)
-        | EventKind::Remove(_)
-        | EventKind::Other => true,
+        self.watch = now;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use tokio::time::Instant;
 
     /// A time well below the poll interval: a call that returns within it was woken by an event.

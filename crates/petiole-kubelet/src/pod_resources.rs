@@ -1,7 +1,7 @@
 //! Serves the pod resources API, `v1`: the devices that each container of an active Pod holds.
 use super::{
     device_manager::{
-        inventory::{Claim, Holder, Inventory, NO_NUMA},
+        inventory::{Claim, Inventory, NO_NUMA},
         manager::DeviceManager,
     },
     pods::{manifest::is_sidecar, record::PodRecord, table::Pods},
@@ -132,10 +132,7 @@ fn of_pod<C>(record: &PodRecord, inventory: &Inventory<C>) -> PodResources {
         .filter(|container| is_sidecar(container))
         .chain(&spec.containers);
     let containers = containers.map(|container| {
-        let holder = Holder {
-            pod_uid: record.pod.uid.clone(),
-            container: container.name.clone(),
-        };
+        let holder = record.pod.holder(container);
         let claims = inventory.claims(&holder).into_iter();
         ContainerResources {
             name: container.name.clone(),

@@ -47,32 +47,21 @@ pub(crate) struct Fault {
 /// Returns the error of an answer, if it is one.
 pub(crate) fn fault(root: &Element) -> Option<Fault> {
     let fault = root.at(&["Body", "Fault"])?;
-    let mut codes = vec![];
-    all_values(fault, &mut codes);
+    // Their place differs between devices.
+    let codes = fault.all(&["Value", "faultcode"]);
     let is_unauthorized = codes.iter().any(|code| {
-        let local = code.rsplit(':').next().unwrap_or_default();
+        let local = code.trimmed().rsplit(':').next().unwrap_or_default();
         ["NotAuthorized", "FailedAuthentication", "InvalidSecurity"].contains(&local)
     });
     let reason = fault
         .at(&["Reason", "Text"])
         .or_else(|| fault.at(&["faultstring"]));
     let reason = reason.map(value).filter(|reason| !reason.is_empty());
-    let code = || codes.last().map_or_else(String::new, |code| plain(code));
+    let reason = reason.or_else(|| codes.last().copied().map(value));
     Some(Fault {
         is_unauthorized,
-        reason: reason.unwrap_or_else(code),
+        reason: reason.unwrap_or_default(),
     })
-}
-
-/// Collects the codes of a fault. Their place differs between devices.
-fn all_values<'a>(element: &'a Element, into: &mut Vec<&'a str>) {
-    if ["Value", "faultcode"].contains(&element.name.as_str()) {
-        into.push(element.trimmed());
-    }
-    element
-        .children
-        .iter()
-        .for_each(|child| all_values(child, into));
 }
 
 /// Returns the time of the device in seconds since 1970, unless it is no time of the years 1970 to 9999.
@@ -98,26 +87,16 @@ pub(crate) fn interfaces(root: &Element) -> Vec<Interface> {
         .flat_map(|response| response.children("NetworkInterfaces"));
     let interface = |element: &Element| {
         let mac = value(element.at(&["Info", "HwAddress"])?);
-        let mut addresses = vec![];
-        for family in ["IPv4", "IPv6"] {
-            if let Some(config) = element.at(&[family, "Config"]) {
-                all_addresses(config, &mut addresses);
-            }
-        }
-        addresses.truncate(INTERFACE_ADDRESSES_MAX);
-        Some(Interface { mac, addresses })
+        let configs = ["IPv4", "IPv6"].into_iter();
+        let configs = configs.filter_map(|family| element.at(&[family, "Config"]));
+        let addresses = configs.flat_map(|config| config.all(&["Address"]));
+        let addresses = addresses.filter_map(|address| address.trimmed().parse().ok());
+        Some(Interface {
+            mac,
+            addresses: addresses.take(INTERFACE_ADDRESSES_MAX).collect(),
+        })
     };
     all.take(INTERFACES_MAX).filter_map(interface).collect()
-}
-
-fn all_addresses(element: &Element, into: &mut Vec<IpAddr>) {
-    if element.name == "Address" {
-        into.extend(element.trimmed().parse::<IpAddr>());
-    }
-    element
-        .children
-        .iter()
-        .for_each(|child| all_addresses(child, into));
 }
 
 pub(crate) fn information(root: &Element) -> Option<Information> {

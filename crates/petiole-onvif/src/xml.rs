@@ -48,6 +48,13 @@ impl Element {
         self.children.iter().find_map(|child| child.find(name))
     }
 
+    /// Returns the elements with one of these names, at any depth.
+    pub(crate) fn all(&self, names: &[&str]) -> Vec<&Self> {
+        let own = names.contains(&self.name.as_str()).then_some(self);
+        let below = self.children.iter().flat_map(|child| child.all(names));
+        own.into_iter().chain(below).collect()
+    }
+
     /// Returns the text without white space around it.
     pub(crate) fn trimmed(&self) -> &str {
         self.text.trim()

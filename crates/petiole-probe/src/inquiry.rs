@@ -4,8 +4,9 @@ use crate::{
     failure::Failure,
     http::{self, Http},
     message::Message,
-    modbus::{Modbus, Next},
+    modbus::Modbus,
     rtsp, snmp,
+    turn::Turn,
 };
 
 /// What a host is asked. SNMP needs a datagram for each message, the others a connection.
@@ -21,17 +22,6 @@ pub enum Question {
     Modbus(u8),
     /// The description of a host by SNMP 2c, for this community.
     Snmp(String),
-}
-
-/// What to do after bytes were received.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Receive more.
-    More,
-    /// Send these bytes.
-    Send(Vec<u8>),
-    /// The host is what was asked for.
-    Done(Facts),
 }
 
 /// A conversation with one host.
@@ -80,13 +70,7 @@ impl Inquiry {
             Talk::Http(_, message) | Talk::Redfish(message) | Talk::Rtsp(message) => {
                 message.receive(bytes)?
             }
-            Talk::Modbus(modbus) => {
-                return Ok(match modbus.receive(bytes)? {
-                    Next::Wait => Turn::More,
-                    Next::Ask(request) => Turn::Send(request),
-                    Next::Done(facts) => Turn::Done(facts),
-                });
-            }
+            Talk::Modbus(modbus) => return modbus.receive(bytes),
             Talk::Snmp(id) => {
                 return snmp::answer(bytes, *id)
                     .map_or(Ok(Turn::More), |facts| facts.map(Turn::Done));

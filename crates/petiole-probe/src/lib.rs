@@ -26,12 +26,14 @@ mod message;
 mod modbus;
 mod rtsp;
 mod snmp;
+mod turn;
 
 pub use certificate::certificate;
 pub use facts::Facts;
 pub use failure::Failure;
 pub use http::Http;
-pub use inquiry::{Inquiry, Question, Turn};
+pub use inquiry::{Inquiry, Question};
+pub use turn::Turn;
 
 /// Bounds that a caller may want to know.
 pub mod limits {

@@ -1,5 +1,5 @@
 //! Asks by Modbus TCP for the identification of a device: function 43/14 (Modbus Application Protocol V1.1b3, 6.21). Pure.
-use crate::{facts::Facts, failure::Failure};
+use crate::{facts::Facts, failure::Failure, turn::Turn};
 
 const PROTOCOL: &str = "Modbus";
 const FUNCTION: u8 = 0x2B;
@@ -33,14 +33,6 @@ pub(crate) struct Modbus {
     facts: Facts,
 }
 
-/// What to do after bytes were received.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    Wait,
-    Ask(Vec<u8>),
-    Done(Facts),
-}
-
 impl Modbus {
     /// Begins, with a request to send.
     pub(crate) fn start(unit: u8) -> (Self, Vec<u8>) {
@@ -60,11 +52,11 @@ impl Modbus {
         ]
     }
 
-    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<Next, Failure> {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<Turn, Failure> {
         let foreign = Failure::Foreign(PROTOCOL);
         self.received.extend_from_slice(bytes);
         let Some((head, rest)) = self.received.split_first_chunk::<HEAD>() else {
-            return Ok(Next::Wait);
+            return Ok(Turn::More);
         };
         let [id_high, id_low, 0, 0, high, low] = *head else {
             return Err(foreign);
@@ -75,12 +67,12 @@ impl Modbus {
             return Err(foreign);
         }
         let Some(&[_unit, function, ref answer @ ..]) = rest.get(..length) else {
-            return Ok(Next::Wait);
+            return Ok(Turn::More);
         };
         if function == FUNCTION | EXCEPTION {
             // 1 to 3: a device that has no identification. Others are of a gateway that does not reach the unit.
             return match answer {
-                [1..=3] => Ok(Next::Done(std::mem::take(&mut self.facts))),
+                [1..=3] => Ok(Turn::Done(std::mem::take(&mut self.facts))),
                 [code] => Err(Failure::Refused(PROTOCOL, u32::from(*code))),
                 _ => Err(foreign),
             };
@@ -117,9 +109,9 @@ impl Modbus {
         self.received.clear();
         // The facts that are there stay if a device has more without end.
         if more && self.asked < REQUESTS_MAX {
-            Ok(Next::Ask(self.request(next)))
+            Ok(Turn::Send(self.request(next)))
         } else {
-            Ok(Next::Done(std::mem::take(&mut self.facts)))
+            Ok(Turn::Done(std::mem::take(&mut self.facts)))
         }
     }
 }
@@ -139,14 +131,14 @@ mod tests {
         let first = answer(1, b"\x2B\x0E\x02\x82\xFF\x04\x02\x00\x04Acme\x02\x031.7");
         let (last, parts) = first.split_last().unwrap();
         for byte in parts {
-            assert_eq!(modbus.receive(&[*byte]), Ok(Next::Wait));
+            assert_eq!(modbus.receive(&[*byte]), Ok(Turn::More));
         }
-        let Ok(Next::Ask(request)) = modbus.receive(&[*last]) else {
+        let Ok(Turn::Send(request)) = modbus.receive(&[*last]) else {
             panic!("there are more objects");
         };
         assert_eq!(request, [0, 2, 0, 0, 0, 5, 1, 0x2B, 0x0E, 2, 4]);
         let second = answer(2, b"\x2B\x0E\x02\x82\x00\x00\x02\x04\x05Press\x81\x01x");
-        let Ok(Next::Done(facts)) = modbus.receive(&second) else {
+        let Ok(Turn::Done(facts)) = modbus.receive(&second) else {
             panic!("all is said");
         };
         let facts: Vec<_> = facts.iter().collect();
@@ -161,7 +153,7 @@ mod tests {
         let (mut modbus, _) = Modbus::start(1);
         assert_eq!(
             modbus.receive(&answer(1, &[0xAB, 1])),
-            Ok(Next::Done(Facts::default()))
+            Ok(Turn::Done(Facts::default()))
         );
         let (mut modbus, _) = Modbus::start(1);
         assert_eq!(
@@ -175,10 +167,10 @@ mod tests {
         let (mut modbus, _) = Modbus::start(1);
         for id in 1..REQUESTS_MAX {
             let more = answer(id as u8, b"\x2B\x0E\x02\x82\xFF\x00\x01\x00\x01A");
-            assert!(matches!(modbus.receive(&more), Ok(Next::Ask(_))));
+            assert!(matches!(modbus.receive(&more), Ok(Turn::Send(_))));
         }
         let more = answer(REQUESTS_MAX as u8, b"\x2B\x0E\x02\x82\xFF\x00\x00");
-        assert!(matches!(modbus.receive(&more), Ok(Next::Done(_))));
+        assert!(matches!(modbus.receive(&more), Ok(Turn::Done(_))));
     }
 
     #[test]

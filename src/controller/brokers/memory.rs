@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::{instance::Instance, names},
     controller::world::{BrokerPod, World},
-    model::{instance_name::InstanceKey, names::ObjectKey, typed_names::NodeName},
+    model::names::ObjectKey,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +29,9 @@ const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct BrokerMemory {
-    failures: Failures,
-    pub(crate) specs: Specs,
-    avoided: Avoided,
+    pub(super) failures: Failures,
+    pub(super) specs: Specs,
+    pub(super) avoided: Avoided,
     /// The times at which Pods were replaced, for each cause.
     replaced: BTreeMap<(ObjectKey, Cause), Timestamp>,
     /// The times at which somebody else's Pods were found to have the names of brokers.
@@ -185,18 +185,14 @@ impl BrokerMemory {
             }
             Outcome::Conflict => {
                 let retry_in = self.failures.add(broker, Failure::NotCreated, now);
-                if self.failures(&broker.key, &broker.digest) < TRIES_BEFORE_TAKEN {
-                    return None;
-                }
-                let refused = Notice::Refused {
+                let tries = self.failures.count(&broker.key, &broker.digest);
+                (tries >= TRIES_BEFORE_TAKEN).then(|| Notice::Refused {
                     broker: broker.clone(),
                     message:
-                        "there is another object of this name, which is not of this Instance: \
-                              delete or rename it"
+                        "there is another object of this name, which is not of this Instance:                               delete or rename it"
                             .to_owned(),
                     retry_in,
-                };
-                Some(refused)
+                })
             }
             Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
@@ -229,50 +225,23 @@ impl BrokerMemory {
         outcome: &Outcome,
         now: Timestamp,
     ) -> Option<Notice> {
-        match outcome {
-            Outcome::Done | Outcome::Conflict | Outcome::Taken | Outcome::Failed(_) => None,
+        let Outcome::Refused { code, message } = outcome else {
             // The Instance or its namespace is being deleted.
-            Outcome::Gone => {
+            if *outcome == Outcome::Gone {
                 self.failures.add(broker, Failure::NotCreated, now);
-                None
             }
-            Outcome::Refused { code, message } => self.settle_refusal(broker, *code, message, now),
-        }
-    }
-
-    fn settle_refusal(
-        &mut self,
-        broker: &Broker,
-        code: u16,
-        message: &str,
-        now: Timestamp,
-    ) -> Option<Notice> {
-        let retry_in = self.failures.add(broker, Failure::Refused(message), now);
-        let refused = Notice::Refused {
-            broker: broker.clone(),
-            message: message.to_owned(),
-            retry_in,
+            return None;
         };
+        let retry_in = self.failures.add(broker, Failure::Refused(message), now);
         match code {
             // It cannot be read, or is not valid.
             400 | 422 => (self.specs).refuse(&broker.configuration, &broker.digest, message, now),
-            _ => Some(refused),
+            _ => Some(Notice::Refused {
+                broker: broker.clone(),
+                message: message.clone(),
+                retry_in,
+            }),
         }
-    }
-
-    /// Returns when a broker may be created again.
-    pub(crate) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
-        self.failures.not_before(key, digest)
-    }
-
-    /// Returns the last answer of the API server that refused to create a broker, if it did.
-    pub(crate) fn refusal(&self, key: &ObjectKey, digest: &str) -> Option<&str> {
-        self.failures.refusal(key, digest)
-    }
-
-    /// Returns how often the broker in this place failed.
-    pub(crate) fn failures(&self, key: &ObjectKey, digest: &str) -> u32 {
-        self.failures.count(key, digest)
     }
 
     /// Returns when a broker may be replaced again for this cause.
@@ -284,16 +253,6 @@ impl BrokerMemory {
     /// Returns whether somebody else has the name of a broker.
     pub(crate) fn is_taken(&self, key: &ObjectKey) -> bool {
         self.taken.contains_key(key)
-    }
-
-    /// Returns until when brokers of this digest avoid a node, because they failed there.
-    pub(crate) fn avoids_until(
-        &self,
-        instance: &InstanceKey,
-        node: &NodeName,
-        digest: &str,
-    ) -> Option<Timestamp> {
-        self.avoided.until(instance, node, digest)
     }
 
     /// Returns until when the reports of other nodes about an Instance are waited for.

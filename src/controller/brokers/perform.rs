@@ -1,8 +1,8 @@
 //! Carries out what was decided of brokers: one request, or two where an Instance remembers its Job.
 use super::{
     super::{
+        news::{News, answered},
         nodes::seen,
-        parts::News,
         shared::Shared,
         world::{BrokerPod, broker_job, broker_pod},
     },
@@ -14,13 +14,12 @@ use super::{
 use crate::{
     api::{instance::Instance, names::CONFIGURATION_LABEL},
     cluster::{
-        changes::{Change, version_of},
+        changes::Change,
         deletion_of,
         parts::{JobPart, PodPart},
         post,
     },
     model::{instance_name::InstanceKey, names::ObjectKey},
-    store::key_of,
 };
 use kube::{
     Api, Client, Resource,
@@ -149,7 +148,7 @@ async fn create<K, T>(
     api: &Api<DynamicObject>,
     client: &Client,
     object: &Value,
-    reduce: impl Fn(K) -> T,
+    reduce: impl FnOnce(K) -> T,
 ) -> Performed
 where
     K: Resource + DeserializeOwned,
@@ -158,11 +157,7 @@ where
     let uri = format!("{}?fieldValidation=Strict", api.resource_url());
     let created: Result<K, _> = post(client, uri, object).await;
     performed(created.map(|created| {
-        let change = Change {
-            key: key_of(created.meta()),
-            version: version_of(created.meta()),
-            object: Some(Arc::new(reduce(created))),
-        };
+        let change: Change<T> = answered(created, reduce);
         Some(vec![change].into())
     }))
 }

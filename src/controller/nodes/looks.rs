@@ -54,9 +54,14 @@ pub(in crate::controller) async fn pods_of(shared: &Shared, node: &NodeName) -> 
     }
 }
 
+/// Selects the Pods of a node that have not ended.
+pub(in crate::controller) fn that_may_run(node: &NodeName) -> ListParams {
+    let of_node = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
+    ListParams::default().fields(&of_node)
+}
+
 async fn has_pods(shared: &Shared, node: &NodeName) -> kube::Result<bool> {
-    let that_may_run = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    let one = ListParams::default().fields(&that_may_run).limit(1);
+    let one = that_may_run(node).limit(1);
     for pods in apis::<PodPart>(&shared.client, &shared.settings.watch_namespaces) {
         if !pods.list_metadata(&one).await?.items.is_empty() {
             return Ok(true);

@@ -36,9 +36,10 @@ async fn pass(shared: &Shared, devices: &mut Devices, world: &World) -> bool {
         instant: tokio::time::Instant::now(),
     };
     let reported = Reported::new(world);
-    devices.notice(&reported, now);
-    for node in devices.looks(now) {
-        devices.looked(&node, pods_of(shared, &node).await, now);
+    devices.memory.notice(&reported, now);
+    for node in devices.memory.looks(now.instant) {
+        let pods = pods_of(shared, &node).await;
+        devices.memory.looked(&node, pods, now.instant);
     }
     let mut is_done = true;
     for action in devices.plan(&reported, now, &mut vec![]).0 {

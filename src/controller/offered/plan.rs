@@ -14,7 +14,6 @@ use crate::{
         attributes::attributes,
         configuration::{Allocation, Configuration, WhenGone},
         instance::{Instance, is_seen},
-        same_name::first_of_each_name,
     },
     controller::{
         queue::Waits,
@@ -152,9 +151,7 @@ fn classes(
     offering: &Offering<'_>,
     prefixes: &ResourcePrefixes,
 ) -> BTreeMap<String, Class> {
-    let all = &world.configurations;
-    let age = |key: &ConfigurationKey| all[key].metadata.creation_timestamp.clone();
-    let first = first_of_each_name(all.keys(), age);
+    let first = world.oldest_of_each_name();
     let class = |(of, configuration): (&&ConfigurationKey, &&Arc<Configuration>)| {
         let has_name = first.get(of.name.as_str()) == Some(of);
         // Another prefix is somebody else's.

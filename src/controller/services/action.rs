@@ -1,5 +1,10 @@
 //! Says what is done to a Service or an EndpointSlice, and how a Service is written. Pure.
-use crate::{api::names, controller::world::Meta, model::names::ObjectKey};
+use crate::{
+    api::names,
+    controller::world::Meta,
+    model::names::{Key, ObjectKey},
+};
+use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +68,20 @@ pub(crate) struct Owner {
     pub(crate) kind: &'static str,
     pub(crate) key: ObjectKey,
     pub(crate) uid: String,
+}
+
+impl Owner {
+    pub(super) fn new<Name: AsRef<str>>(
+        kind: &'static str,
+        key: &Key<Name>,
+        metadata: &ObjectMeta,
+    ) -> Self {
+        Self {
+            kind,
+            key: key.untyped(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// A Service as it should be.

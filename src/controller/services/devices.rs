@@ -107,11 +107,11 @@ impl Planning<'_> {
             refused.extend(found.err().map(|why| format!("Instance {name} {why}")));
             self.service(&Wanted {
                 key: service_key(&key.namespace, &name, "device"),
-                owner: Owner {
-                    kind: "Instance",
-                    key: ObjectKey::new(&key.namespace, name),
-                    uid: instance.metadata.uid.clone().unwrap_or_default(),
-                },
+                owner: Owner::new(
+                    "Instance",
+                    &ObjectKey::new(&key.namespace, name),
+                    &instance.metadata,
+                ),
                 of: key,
                 endpoints: (!its.is_empty()).then_some(&its),
             });
@@ -119,11 +119,7 @@ impl Planning<'_> {
         }
         self.service(&Wanted {
             key: service_key(&key.namespace, &key.name, "devices"),
-            owner: Owner {
-                kind: "Configuration",
-                key: key.untyped(),
-                uid: configuration.metadata.uid.clone().unwrap_or_default(),
-            },
+            owner: Owner::new("Configuration", key, &configuration.metadata),
             of: key,
             endpoints: is_allowed.then_some(&endpoints),
         });

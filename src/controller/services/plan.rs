@@ -146,11 +146,7 @@ fn instance_service<'a>(
     }
     let of = instance.spec.configuration_key(&key.namespace);
     let configuration = world.configurations.get(&of)?;
-    let owner = Owner {
-        kind: "Instance",
-        key: key.untyped(),
-        uid: instance.metadata.uid.clone().unwrap_or_default(),
-    };
+    let owner = Owner::new("Instance", key, &instance.metadata);
     let spec = given(configuration.spec.instance_service_spec.as_ref());
     let digest = digests.instance.get(&of);
     Some(wanted(owner, names::INSTANCE_LABEL, spec.zip(digest)))
@@ -161,11 +157,7 @@ fn configuration_service<'a>(
     key: &ConfigurationKey,
     configuration: &'a Configuration,
 ) -> Wanted<'a> {
-    let owner = Owner {
-        kind: "Configuration",
-        key: key.untyped(),
-        uid: configuration.metadata.uid.clone().unwrap_or_default(),
-    };
+    let owner = Owner::new("Configuration", key, &configuration.metadata);
     let spec = given(configuration.spec.configuration_service_spec.as_ref());
     let digest = digests.configuration.get(key);
     wanted(owner, names::CONFIGURATION_LABEL, spec.zip(digest))

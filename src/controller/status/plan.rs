@@ -2,8 +2,8 @@
 use super::{
     instances,
     verdict::{
-        Verdict, awaits, first_trouble, last_ready, left_out_by, named_in, not_reported,
-        of_brokers, trouble, troubles, wants_brokers,
+        Verdict, awaits, first_trouble, left_out_by, named_in, not_reported, of_brokers, trouble,
+        troubles, wants_brokers,
     },
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
         node_devices::ConfigurationView,
         reason::Reason,
-        same_name::{Winner, first_of_each_name, name_taken},
+        same_name::{Winner, name_taken},
         without_instances,
     },
     controller::{
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 use json_patch::Patch;
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,7 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
         seen,
         now,
         counts: counts(world),
-        first: oldest_of_each_name(world),
+        first: world.oldest_of_each_name(),
         views: views(world),
     };
     for (key, configuration) in &world.configurations {
@@ -113,16 +113,6 @@ fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
             .or_default() += 1;
     }
     counts
-}
-
-/// Returns the Configuration of each name that nodes use: the oldest one, by the same rule as in agents.
-fn oldest_of_each_name(world: &World) -> BTreeMap<&str, &ConfigurationKey> {
-    let age = |key: &ConfigurationKey| {
-        let created: Option<&Time> = (world.configurations.get(key))
-            .and_then(|configuration| configuration.metadata.creation_timestamp.as_ref());
-        created.map(|time| time.0)
-    };
-    first_of_each_name(world.configurations.keys(), age)
 }
 
 type Views<'a> = BTreeMap<ConfigurationKey, Vec<(&'a NodeName, &'a ConfigurationView)>>;
@@ -310,9 +300,9 @@ impl View<'_> {
         {
             return trouble(name_taken(first, Winner::Works));
         }
+        let ready = configuration.condition(ConditionType::Ready);
         let has_worked = !reports.is_empty()
-            || last_ready(configuration)
-                .is_some_and(|ready| !ready.has_status(ConditionStatus::Unknown));
+            || ready.is_some_and(|ready| !ready.has_status(ConditionStatus::Unknown));
         if has_worked {
             let message = "no node that is ready works with it: see that petiole-agent runs on the nodes near the devices";
             return trouble(Problem::new(Reason::NoAgent, message));

@@ -117,11 +117,6 @@ pub(super) fn left_out_by(
     left_out.collect()
 }
 
-/// Returns the condition `Ready` as it was written last.
-pub(super) fn last_ready(configuration: &Configuration) -> Option<&Condition> {
-    configuration.condition(ConditionType::Ready)
-}
-
 /// Returns why the condition waits for nodes. A few nodes are named once the condition has waited for some time: before, each
 /// of their reports would be another write of the status.
 pub(super) fn awaits(late: &[&str], configuration: &Configuration, now: Timestamp) -> String {
@@ -145,7 +140,7 @@ pub(super) fn named_in(
     if late.is_empty() || late.len() > NAMED_MAX {
         return None;
     }
-    let ready = last_ready(configuration)?;
+    let ready = configuration.condition(ConditionType::Ready)?;
     let since = ready.last_transition_time.parse().unwrap_or(now);
     ready
         .has_status(ConditionStatus::Unknown)

@@ -51,20 +51,10 @@ impl ExternalDiscovery {
         properties: &BTreeMap<String, String>,
     ) -> Self {
         let mut registrations = Registrations::default();
-        let registration = Registration {
-            name: name.to_owned(),
-            endpoint,
-            shared: scope == Scope::Shared,
-            times: 0,
-            is_restored: false,
-            is_isolated: false,
-            followers: BTreeSet::new(),
-            last_used: Duration::ZERO,
-        };
-        registrations
-            .register(registration)
-            .map(drop)
-            .expect("it is the first one");
+        let shared = scope == Scope::Shared;
+        let registration = Registration::new(name.to_owned(), endpoint, shared, Duration::ZERO);
+        let registered = registrations.register(registration);
+        registered.expect("it is the first one");
         Self {
             name: name.to_owned(),
             scope,

@@ -96,6 +96,20 @@ struct File {
 }
 
 impl Registration {
+    /// Returns a registration of now.
+    pub(super) fn new(name: String, endpoint: Endpoint, shared: bool, now: Duration) -> Self {
+        Self {
+            name,
+            endpoint,
+            shared,
+            times: 0,
+            is_restored: false,
+            is_isolated: false,
+            followers: BTreeSet::new(),
+            last_used: now,
+        }
+    }
+
     /// Reads a request. The error says which field is wrong, and what would be right.
     pub(super) fn read(
         request: RegisterDiscoveryHandlerRequest,
@@ -112,16 +126,7 @@ impl Registration {
                 ));
             }
         };
-        let registration = Self {
-            name: request.name,
-            endpoint,
-            shared: request.shared,
-            times: 0,
-            is_restored: false,
-            is_isolated: false,
-            followers: BTreeSet::new(),
-            last_used: now,
-        };
+        let registration = Self::new(request.name, endpoint, request.shared, now);
         registration.check(rules)?;
         Ok(registration)
     }
@@ -226,15 +231,11 @@ impl Registrations {
 
     /// Adds an isolated process of a built-in handler, which is where it is expected whether or not it runs now.
     pub(super) fn add_isolated(&mut self, name: &str, socket: String, scope: Scope) {
+        let (endpoint, shared) = (Endpoint::Unix(socket), scope == Scope::Shared);
         self.known.push(Registration {
-            name: name.to_owned(),
-            endpoint: Endpoint::Unix(socket),
-            shared: scope == Scope::Shared,
-            times: 0,
             is_restored: true,
             is_isolated: true,
-            followers: BTreeSet::new(),
-            last_used: Duration::ZERO,
+            ..Registration::new(name.to_owned(), endpoint, shared, Duration::ZERO)
         });
     }
 

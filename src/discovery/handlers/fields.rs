@@ -21,7 +21,8 @@ pub(super) struct Handler {
 /// The keys of one mapping.
 pub(super) struct Fields {
     handler: Handler,
-    path: &'static str,
+    /// The path of the mapping; empty for that of all details.
+    path: String,
     map: Map<String, Value>,
 }
 
@@ -33,13 +34,17 @@ impl Fields {
         Self::new(handler, "", value)
     }
 
-    pub(super) fn new(handler: Handler, path: &'static str, value: Value) -> Result<Self, String> {
-        let fields = |map| Self { handler, path, map };
+    pub(super) fn new(
+        handler: Handler,
+        path: impl Into<String>,
+        value: Value,
+    ) -> Result<Self, String> {
+        let path = path.into();
         match value {
-            Value::Object(map) => Ok(fields(map)),
-            Value::Null => Ok(fields(Map::new())),
+            Value::Object(map) => Ok(Self { handler, path, map }),
+            Value::Null => Self::new(handler, path, Map::new().into()),
             other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                Err(match path {
+                Err(match path.as_str() {
                     "" => format!(
                         "must be keys and values, such as `{}`, not {other}",
                         handler.example
@@ -47,6 +52,14 @@ impl Fields {
                     path => format!("`{path}` must be keys and values, not {other}"),
                 })
             }
+        }
+    }
+
+    /// Returns the path of a key.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        match self.path.as_str() {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
         }
     }
 
@@ -68,11 +81,113 @@ impl Fields {
         let Some(key) = self.map.keys().find(|key| !is_known(key)) else {
             return Ok(self);
         };
-        let dot = if self.path.is_empty() { "" } else { "." };
+        let (path, handler) = (self.path_of(key), self.handler.name);
         Err(format!(
-            "`{}{dot}{key}` is no key of {}; known here: {known}",
-            self.path, self.handler.name
+            "`{path}` is no key of {handler}; known here: {known}"
         ))
+    }
+
+    /// Takes the keys of a mapping, if it is there.
+    pub(super) fn inner(&mut self, key: &str) -> Result<Option<Self>, String> {
+        let inner = self.take(key);
+        let inner = inner.map(|value| Self::new(self.handler, self.path_of(key), value));
+        inner.transpose()
+    }
+
+    /// Takes a text.
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, String> {
+        let text = self.take(key);
+        let text = text.map(|value| scalar(&self.path_of(key), &value));
+        text.transpose()
+    }
+
+    /// Takes a list of texts, or a single text.
+    pub(super) fn strings(&mut self, key: &str) -> Result<Vec<String>, String> {
+        let value = self.take(key);
+        strings(&self.path_of(key), value)
+    }
+
+    /// Takes a value, a list of alternatives, or `{regex: …}`.
+    pub(super) fn matcher(
+        &mut self,
+        key: &str,
+        budget: &mut Budget,
+    ) -> Result<Option<Matcher>, String> {
+        let value = self.take(key);
+        let matcher = value.map(|value| matcher(&self.path_of(key), &value, budget));
+        matcher.transpose()
+    }
+
+    /// Takes a number. Without a value it is `usual`.
+    pub(super) fn number(
+        &mut self,
+        key: &str,
+        usual: u64,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, String> {
+        let Some(value) = self.take(key) else {
+            return Ok(usual);
+        };
+        let number = value.as_u64().filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let (path, (least, most)) = (self.path_of(key), range.into_inner());
+            format!("`{path}: {value}` must be {least} to {most}")
+        })
+    }
+
+    /// Takes a switch. Without a value it is as usual.
+    pub(super) fn switch(&mut self, key: &str, usual: bool) -> Result<bool, String> {
+        match self.take(key) {
+            None => Ok(usual),
+            Some(Value::Bool(is_on)) => Ok(is_on),
+            Some(other) => {
+                let path = self.path_of(key);
+                Err(format!("`{path}: {other}` must be true or false"))
+            }
+        }
+    }
+
+    /// Takes one of several words. Without a value it is the first one.
+    pub(super) fn word<T: Copy>(&mut self, key: &str, known: &[(&str, T)]) -> Result<T, String> {
+        let Some(value) = self.take(key) else {
+            return Ok(known[0].1);
+        };
+        let found = known.iter().find(|(word, _)| value == *word);
+        found.map(|(_, it)| *it).ok_or_else(|| {
+            let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+            let (path, words) = (self.path_of(key), words.join(", "));
+            format!("`{path}: {value}` must be one of {words}")
+        })
+    }
+
+    /// Takes `permissions`: what a container may do with the device nodes.
+    pub(super) fn permissions(&mut self) -> Result<&'static str, String> {
+        const KNOWN: [&str; 7] = ["rwm", "r", "w", "m", "rw", "rm", "wm"];
+        self.word("permissions", &KNOWN.map(|text| (text, text)))
+    }
+
+    /// Takes the network interfaces to use.
+    pub(super) fn interfaces(&mut self) -> Result<Interfaces, String> {
+        let Some(inner) = self.inner("interfaces")? else {
+            return Ok(Interfaces::default());
+        };
+        let mut inner = inner.of("allow, deny", &[])?;
+        let allow = inner.strings("allow")?;
+        let deny = inner.take("deny");
+        let deny = deny.map(|value| strings(&inner.path_of("deny"), Some(value)));
+        Ok(Interfaces::new(allow, deny.transpose()?))
+    }
+
+    /// Takes `identityScope`: whether all nodes see the same device.
+    pub(super) fn scope(&mut self) -> Result<Scope, String> {
+        let value = self.take("identityScope");
+        match value.as_ref().map(|v| (v, v.as_str())) {
+            None | Some((_, Some("cluster"))) => Ok(Scope::Shared),
+            Some((_, Some("node"))) => Ok(Scope::Node),
+            Some((value, _)) => Err(format!(
+                "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
+            )),
+        }
     }
 }
 
@@ -131,79 +246,5 @@ pub(super) fn strings(path: &str, value: Option<Value>) -> Result<Vec<String>, S
         None => Ok(vec![]),
         Some(Value::Array(values)) => values.iter().map(|v| scalar(path, v)).collect(),
         Some(value) => Ok(vec![scalar(path, &value)?]),
-    }
-}
-
-/// Reads a number. Without a value it is `usual`.
-pub(super) fn number(
-    path: &str,
-    value: Option<Value>,
-    usual: u64,
-    range: RangeInclusive<u64>,
-) -> Result<u64, String> {
-    let Some(value) = value else {
-        return Ok(usual);
-    };
-    let number = value.as_u64().filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        let (least, most) = range.into_inner();
-        format!("`{path}: {value}` must be {least} to {most}")
-    })
-}
-
-/// Reads a switch. Without a value it is off.
-pub(super) fn switch(path: &str, value: Option<Value>) -> Result<bool, String> {
-    match value {
-        None => Ok(false),
-        Some(Value::Bool(is_on)) => Ok(is_on),
-        Some(other) => Err(format!("`{path}: {other}` must be true or false")),
-    }
-}
-
-/// Reads one of several words. Without a value it is the first one.
-pub(super) fn word<T: Copy>(
-    path: &str,
-    value: Option<Value>,
-    known: &[(&str, T)],
-) -> Result<T, String> {
-    let Some(value) = value else {
-        return Ok(known[0].1);
-    };
-    let found = known.iter().find(|(word, _)| value == *word);
-    found.map(|(_, it)| *it).ok_or_else(|| {
-        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-        let words = words.join(", ");
-        format!("`{path}: {value}` must be one of {words}")
-    })
-}
-
-/// Reads `permissions`: what a container may do with the device nodes.
-pub(super) fn permissions(value: Option<Value>) -> Result<&'static str, String> {
-    const KNOWN: [&str; 7] = ["rwm", "r", "w", "m", "rw", "rm", "wm"];
-    word("permissions", value, &KNOWN.map(|text| (text, text)))
-}
-
-/// Reads the network interfaces to use.
-pub(super) fn interfaces(handler: Handler, value: Option<Value>) -> Result<Interfaces, String> {
-    let Some(value) = value else {
-        return Ok(Interfaces::default());
-    };
-    let mut fields = Fields::new(handler, "interfaces", value)?.of("allow, deny", &[])?;
-    let allow = strings("interfaces.allow", fields.take("allow"))?;
-    let deny = match fields.take("deny") {
-        Some(value) => Some(strings("interfaces.deny", Some(value))?),
-        None => None,
-    };
-    Ok(Interfaces::new(allow, deny))
-}
-
-/// Reads `identityScope`: whether all nodes see the same device.
-pub(super) fn scope(value: Option<Value>) -> Result<Scope, String> {
-    match value.as_ref().map(|v| (v, v.as_str())) {
-        None | Some((_, Some("cluster"))) => Ok(Scope::Shared),
-        Some((_, Some("node"))) => Ok(Scope::Node),
-        Some((value, _)) => Err(format!(
-            "`identityScope: {value}` must be cluster (one device for all nodes that see it) or node"
-        )),
     }
 }

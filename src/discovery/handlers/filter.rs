@@ -1,7 +1,6 @@
 //! The filters of Akri's handlers `onvif` and `opcua`: `{action: Include, items: […]}`. Pure.
-use super::fields::{Fields, Handler, strings, word};
+use super::fields::Fields;
 use ipnet::IpNet;
-use serde_json::Value;
 use std::net::IpAddr;
 
 /// The most items of a filter. Beyond it: the Configuration is not used (`BadDiscoveryDetails`).
@@ -15,21 +14,19 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Reads the filter at a key. `item` brings each item into the form of the texts.
-    pub(super) fn read(
-        handler: Handler,
-        path: &'static str,
-        value: Option<Value>,
+    /// Takes the filter at a key. `item` brings each item into the form of the texts.
+    pub(super) fn take(
+        fields: &mut Fields,
+        key: &str,
         item: impl Fn(&str) -> String,
     ) -> Result<Self, String> {
-        let Some(value) = value else {
+        let Some(inner) = fields.inner(key)? else {
             return Ok(Self::default());
         };
-        let mut fields = Fields::new(handler, path, value)?.of("action, items", &[])?;
-        let action = format!("{path}.action");
-        let actions = [("Include", true), ("Exclude", false)];
-        let is_include = word(&action, fields.take("action"), &actions)?;
-        let items = strings(&format!("{path}.items"), fields.take("items"))?;
+        let mut inner = inner.of("action, items", &[])?;
+        let is_include = inner.word("action", &[("Include", true), ("Exclude", false)])?;
+        let items = inner.strings("items")?;
+        let path = fields.path_of(key);
         if is_include && items.is_empty() {
             return Err(format!(
                 "`{path}` includes nothing and can never match: name items, or leave it out to take any"

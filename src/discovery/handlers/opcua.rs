@@ -24,7 +24,7 @@ use crate::{
 use details::Details;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
-use petiole_opcua::{Ask, EndpointUrl, Heard, Seen, Survey};
+use petiole_opcua::{Application, Ask, EndpointUrl, Heard, Survey};
 use std::time::Duration;
 use tokio::{
     sync::watch,
@@ -45,6 +45,7 @@ const INTERVAL_MIN: Duration = Duration::from_secs(2);
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Finds OPC UA servers.
+#[derive(Clone)]
 pub struct Opcua {
     mdns: Mdns,
     turns: Turns,
@@ -70,18 +71,14 @@ impl DiscoveryHandler for Opcua {
     fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(OpcuaDiscovery {
             details: Details::parse(details)?,
-            mdns: self.mdns.clone(),
-            turns: self.turns.clone(),
-            bytes: self.bytes.clone(),
+            opcua: self.clone(),
         }))
     }
 }
 
 struct OpcuaDiscovery {
     details: Details,
-    mdns: Mdns,
-    turns: Turns,
-    bytes: Bytes,
+    opcua: Opcua,
 }
 
 impl Discovery for OpcuaDiscovery {
@@ -96,17 +93,15 @@ impl Discovery for OpcuaDiscovery {
 
 impl OpcuaDiscovery {
     /// Asks all servers in rounds, and publishes the devices after each answer.
-    async fn follow(mut self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
+    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let interfaces = self.details.mdns.take();
-        let mut announced =
-            interfaces.map(|interfaces| self.mdns.subscribe(announced::wanted(interfaces)));
-        let (names, only) = (self.details.names, self.details.only);
-        let named = std::mem::take(&mut self.details.urls);
-        let mut survey = Survey::new(named, self.details.asks_for_network, move |application| {
-            names.takes_whole(&application.name)
-        });
-        let mut part = Part::new(&self.bytes, &task.configuration);
+        let Self { details, opcua } = *self;
+        let wanted = details.mdns.map(announced::wanted);
+        let mut announced = wanted.map(|wanted| opcua.mdns.subscribe(wanted));
+        let (names, only) = (details.names, details.only);
+        let takes = move |application: &Application| names.takes_whole(&application.name);
+        let mut survey = Survey::new(details.urls, details.asks_for_network, takes);
+        let mut part = Part::new(&opcua.bytes, &task.configuration);
         let mut is_complete = false;
         loop {
             let began = Instant::now();
@@ -116,27 +111,22 @@ impl OpcuaDiscovery {
             survey.begin(urls.clone());
             let mut asking = FuturesUnordered::new();
             loop {
-                asking.extend(survey.due().into_iter().map(|ask| answer(&self.turns, ask)));
+                let due = survey.due().into_iter();
+                asking.extend(due.map(|ask| answer(&opcua.turns, ask)));
                 let Some(heard) = asking.next().await else {
                     break;
                 };
                 survey.free_bytes = part.most();
                 survey.hear(heard);
                 part.set(survey.bytes());
-                let problem = no_interface(announced.as_ref());
-                offer(
-                    only.of(devices(&survey.seen(), is_complete, problem)),
-                    &task.found,
-                );
+                let devices = devices(&survey, is_complete, announced.as_ref());
+                offer(only.of(devices), &task.found);
             }
             is_complete |= is_settled;
             survey.end();
             part.set(survey.bytes());
-            let problem = no_interface(announced.as_ref());
-            offer(
-                only.of(devices(&survey.seen(), is_complete, problem)),
-                &task.found,
-            );
+            let devices = devices(&survey, is_complete, announced.as_ref());
+            offer(only.of(devices), &task.found);
             let next = began + INTERVAL;
             let next = if is_settled {
                 next
@@ -201,7 +191,8 @@ async fn changed(
         .map_err(|_| DiscoveryError("the mDNS querier has ended".into()))
 }
 
-fn devices(seen: &Seen<'_>, is_complete: bool, own: Option<String>) -> DeviceSet {
+fn devices(survey: &Survey, is_complete: bool, announced: Option<&Subscription>) -> DeviceSet {
+    let (seen, own) = (survey.seen(), no_interface(announced));
     let problems = seen.problems.iter().cloned().map(problem);
     DeviceSet {
         complete: is_complete,

@@ -19,6 +19,7 @@ use crate::{
 use details::Details;
 use folders::Watch;
 use futures::future::BoxFuture;
+use petiole_base::inotify::Inotify;
 use std::{collections::BTreeSet, fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -95,7 +96,7 @@ impl PathsDiscovery {
     /// Looks at each change of a folder in which something could match.
     async fn follow(&self, found: &watch::Sender<DeviceSet>) -> Result<(), DiscoveryError> {
         let failed = |e| DiscoveryError(format!("folders cannot be watched (inotify): {e}"));
-        let mut watch = Watch::new(folders::inotify);
+        let mut watch = Watch::new(Inotify::open);
         loop {
             let begun = Instant::now();
             let (devices, folders) = self.look().await?;

@@ -40,6 +40,7 @@ use tokio::time::Instant;
 
 /// Finds mDNS services of one kind. All discoveries of one handler share one querier, and take over its changes one after
 /// another.
+#[derive(Clone)]
 pub struct Zeroconf {
     mdns: Mdns,
     turns: Turns,
@@ -85,18 +86,14 @@ impl DiscoveryHandler for Zeroconf {
     fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
         Ok(Box::new(ZeroconfDiscovery {
             details: Details::parse(details)?,
-            mdns: self.mdns.clone(),
-            turns: self.turns.clone(),
-            bytes: self.bytes.clone(),
+            zeroconf: self.clone(),
         }))
     }
 }
 
 struct ZeroconfDiscovery {
     details: Details,
-    mdns: Mdns,
-    turns: Turns,
-    bytes: Bytes,
+    zeroconf: Zeroconf,
 }
 
 impl Discovery for ZeroconfDiscovery {
@@ -113,13 +110,13 @@ impl ZeroconfDiscovery {
     /// Publishes the devices at each change of the services, until the querier ends.
     async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let mut subscription = self.mdns.subscribe(self.details.wanted());
+        let mut subscription = self.zeroconf.mdns.subscribe(self.details.wanted());
         let mut known = KnownServices::new(self.details.changes_at_once());
-        let budget = ServiceBudget::within(&self.bytes, &task.configuration);
+        let budget = ServiceBudget::within(&self.zeroconf.bytes, &task.configuration);
         let mut tracker = Tracker::new(self.details, budget);
         let mut is_news = false;
         loop {
-            let turn = self.turns.take(|| {
+            let turn = self.zeroconf.turns.take(|| {
                 let now = start.elapsed();
                 if is_news {
                     let services = subscription.found.borrow_and_update();

@@ -1,5 +1,8 @@
 //! Parses the manifest of a static Pod, checks it, and gives the Pod its name and uid as the kubelet does. Pure.
-use crate::resource_name::{is_dns_label, is_dns_subdomain, is_extended};
+use crate::{
+    device_manager::inventory::Holder,
+    resource_name::{is_dns_label, is_dns_subdomain, is_extended},
+};
 use blake2::{Blake2b, Digest as _, digest::consts::U16};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use petiole_base::{quantity::count, yaml};
@@ -83,6 +86,22 @@ pub(crate) fn parse(text: &str, file: &str, node: &str) -> Result<StaticPod, Err
     })
 }
 
+impl StaticPod {
+    /// Returns a container as the device manager knows it.
+    pub(crate) fn holder(&self, container: &Container) -> Holder {
+        Holder {
+            pod_uid: self.uid.clone(),
+            container: container.name.clone(),
+        }
+    }
+}
+
+/// Returns all containers, init containers first.
+pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers)
+}
+
 /// Returns whether an init container is a sidecar, which starts before the main containers and keeps running beside
 /// them.
 pub(crate) fn is_sidecar(container: &Container) -> bool {
@@ -127,12 +146,7 @@ fn check_containers(spec: &PodSpec) -> Result<(), Error> {
         || format!("{policy:?} must be Always, OnFailure or Never"),
     )?;
     let mut names = BTreeSet::new();
-    for container in spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-    {
+    for container in containers(spec) {
         let name = &container.name;
         check(is_dns_label(name), "container name", || {
             format!("{name:?} is not a DNS-1123 label")

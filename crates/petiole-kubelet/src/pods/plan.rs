@@ -1,6 +1,6 @@
 //! Decides which Pods to stop and to start, and which devices a container takes over from another one of its Pod. Pure.
 use super::manifest::{PodKey, StaticPod, is_sidecar};
-use crate::device_manager::{inventory::Holder, plan::Reuse};
+use crate::device_manager::plan::Reuse;
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 
@@ -35,10 +35,7 @@ pub(crate) fn plan(
 /// Returns the devices that a container may take over: those of earlier init containers, unless a sidecar or main
 /// container has taken them over.
 pub(crate) fn reuse(pod: &StaticPod, container: &Container) -> Reuse {
-    let holder = |container: &Container| Holder {
-        pod_uid: pod.uid.clone(),
-        container: container.name.clone(),
-    };
+    let holder = |container: &Container| pod.holder(container);
     let init = || pod.spec.init_containers.iter().flatten();
     let earlier = init().take_while(|init| init.name != container.name);
     let sidecars = init().filter(|init| is_sidecar(init));

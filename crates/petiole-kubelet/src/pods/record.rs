@@ -1,5 +1,5 @@
 //! Holds the state of one Pod while it runs, and derives the Pod's phase from its containers. Pure.
-use super::manifest::{StaticPod, is_sidecar};
+use super::manifest::{StaticPod, containers, is_sidecar};
 use crate::device_manager::edits::Edits;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -66,13 +66,8 @@ pub(crate) enum RestartPolicy {
 
 impl PodRecord {
     pub(crate) fn new(pod: StaticPod, now: Timestamp) -> Self {
-        let spec = &pod.spec;
-        let all = spec
-            .init_containers
-            .iter()
-            .flatten()
-            .chain(&spec.containers);
-        let containers = all.map(|c| (c.name.clone(), ContainerRecord::default()));
+        let containers = containers(&pod.spec);
+        let containers = containers.map(|c| (c.name.clone(), ContainerRecord::default()));
         Self {
             containers: containers.collect(),
             started: now,

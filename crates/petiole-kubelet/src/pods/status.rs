@@ -3,7 +3,7 @@ use super::{
     manifest::is_sidecar,
     record::{ContainerRecord, Ended, Phase, PodRecord, State},
 };
-use crate::device_manager::inventory::{Holder, Inventory};
+use crate::device_manager::inventory::Inventory;
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
@@ -128,10 +128,7 @@ fn resources<C>(
     container: &Container,
     inventory: &Inventory<C>,
 ) -> Option<Vec<ResourceStatus>> {
-    let holder = Holder {
-        pod_uid: record.pod.uid.clone(),
-        container: container.name.clone(),
-    };
+    let holder = record.pod.holder(container);
     let statuses = inventory.claims(&holder).into_iter().map(|(name, claim)| {
         let health = claim.device_ids().into_iter().map(|id| {
             let health = if inventory.is_reported_healthy(name, &id) {

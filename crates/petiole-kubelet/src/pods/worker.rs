@@ -3,7 +3,7 @@
 use super::{
     expand::command_line,
     logs::log_path,
-    manifest::{StaticPod, is_sidecar, limits},
+    manifest::{StaticPod, containers, is_sidecar, limits},
     orphans::RecordFolder,
     plan::reuse,
     process::Process,
@@ -11,7 +11,7 @@ use super::{
     table::Pods,
 };
 use crate::{
-    device_manager::{StartError, inventory::Holder, manager::DeviceManager},
+    device_manager::{StartError, manager::DeviceManager},
     settings::Settings,
 };
 use jiff::Timestamp;
@@ -81,9 +81,8 @@ impl Worker {
     async fn admit(&self) -> Result<(), String> {
         let unexpected =
             |e: &dyn std::fmt::Display| format!("Allocate failed due to {e}, which is unexpected");
-        let init = self.pod.spec.init_containers.iter().flatten();
-        for container in init.chain(&self.pod.spec.containers) {
-            let holder = self.holder(container);
+        for container in containers(&self.pod.spec) {
+            let holder = self.pod.holder(container);
             let limits = limits(container).map_err(|e| unexpected(&e))?;
             let reuse = reuse(&self.pod, container);
             let allocated = self.devices.allocate(&holder, &limits, &reuse).await;
@@ -188,7 +187,7 @@ impl Worker {
 
     async fn start(&self, container: &Container) -> Result<Process, NotStarted> {
         let limits = limits(container).map_err(|e| config_error(&e))?;
-        let holder = self.holder(container);
+        let holder = self.pod.holder(container);
         let reuse = reuse(&self.pod, container);
         let edits = self.devices.start_options(&holder, &limits, &reuse);
         let edits = edits.await.map_err(|error| match &error {
@@ -273,13 +272,6 @@ impl Worker {
         self.pods.update(&self.pod.key, |record| {
             change(record.containers.entry(container.name.clone()).or_default());
         });
-    }
-
-    fn holder(&self, container: &Container) -> Holder {
-        Holder {
-            pod_uid: self.pod.uid.clone(),
-            container: container.name.clone(),
-        }
     }
 }
 

@@ -35,6 +35,7 @@ impl<'a> Planner<'a> {
         let generation = target.configuration.metadata.generation.unwrap_or_default();
         let status = target.subject.instance.status.as_ref();
         let remembered = status.and_then(|status| status.broker_generation);
+        let digest = generation.to_string();
         let name = broker::job_name(target.subject, generation);
         let key = ObjectKey::new(&target.subject.key.namespace, name);
         let mut jobs = self.jobs.remove(&target.owner()).unwrap_or_default();
@@ -54,7 +55,7 @@ impl<'a> Planner<'a> {
         let was_created = !matches!(state, JobState::Missing);
         let is_fit = (self.places(target).iter()).any(|place| place.is_fit);
         if was_created || is_fit {
-            self.report_job(target, &key, &state);
+            self.report_job(target, &key, &digest, &state);
         }
         // The API server may refuse the new one: the last one stays until then.
         if !was_created {
@@ -75,7 +76,6 @@ impl<'a> Planner<'a> {
         }
         // A Job of this name that belongs to another Instance is being deleted.
         let is_taken = self.input.world.whole().jobs.contains_key(&key);
-        let digest = generation.to_string();
         if was_created || is_taken || !is_fit || !self.check_start(&key, &digest) {
             return;
         }
@@ -87,7 +87,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
-    fn report_job(&mut self, target: Target<'a>, key: &ObjectKey, state: &JobState<'a>) {
+    fn report_job(
+        &mut self,
+        target: Target<'a>,
+        key: &ObjectKey,
+        digest: &str,
+        state: &JobState<'a>,
+    ) {
         let found = |problem| BrokerProblem {
             of: key.name.clone(),
             problem,
@@ -107,15 +113,7 @@ impl<'a> Planner<'a> {
             let live: Vec<_> = live.copied().collect();
             live.into_iter().find_map(|pod| self.trouble(target, pod))
         });
-        let refusal = self.input.memory.refusal(
-            key,
-            &target
-                .configuration
-                .metadata
-                .generation
-                .unwrap_or_default()
-                .to_string(),
-        );
+        let refusal = self.input.memory.failures.refusal(key, digest);
         let refusal = refusal.map(|message| Problem::new(Reason::BrokerRefused, message));
         let starting = || Problem::new(Reason::BrokersStarting, "it is being created");
         let runs = !matches!(state, JobState::Missing) && problem.is_none();

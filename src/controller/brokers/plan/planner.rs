@@ -166,7 +166,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn check_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
-        let at = self.input.memory.not_before(key, digest);
+        let at = self.input.memory.failures.not_before(key, digest);
         match at.filter(|at| *at > self.input.now) {
             Some(at) => self.wake_at(at),
             None => return true,

@@ -223,7 +223,7 @@ impl<'a> Planner<'a> {
             return PodState::Leaves;
         }
         if pod.has_ended() {
-            let retry_at = self.input.memory.not_before(key, digest);
+            let retry_at = self.input.memory.failures.not_before(key, digest);
             return PodState::Ended { retry_at };
         }
         // A missing annotation is no difference: Akri's Pods have neither.

@@ -49,7 +49,7 @@ impl<'a> Planner<'a> {
         let (memory, now) = (self.input.memory, self.input.now);
         let instance = wanted.target.subject.key;
         let until = |place: &SeeingNode<'_>| {
-            let until = memory.avoids_until(instance, place.node, wanted.digest);
+            let until = memory.avoided.until(instance, place.node, wanted.digest);
             until.filter(|until| *until > now)
         };
         let fit = places.iter().filter(|place| place.is_fit);

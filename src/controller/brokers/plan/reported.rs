@@ -5,8 +5,8 @@ use super::{
 };
 use crate::{
     api::{configuration::Problem, reason::Reason},
-    controller::{pod_state::one_line, world::BrokerPod},
-    model::{names::ObjectKey, slot::used_slots},
+    controller::{nodes::notices::is_used_up, pod_state::one_line, world::BrokerPod},
+    model::names::ObjectKey,
 };
 use k8s_openapi::jiff::SignedDuration;
 
@@ -84,10 +84,10 @@ impl<'a> Planner<'a> {
             return pod.trouble.clone();
         }
         let refusal = pod.unscheduled.as_ref().filter(|_| pod.node.is_none())?;
-        let patience = if has_free_slot(target) {
-            REFUSED_FOR
-        } else {
+        let patience = if is_used_up(target.subject.instance) {
             SLOT_WAIT
+        } else {
+            REFUSED_FOR
         };
         let over = refusal.since.map(|since| since + patience);
         if let Some(over) = over.filter(|over| *over > self.input.now) {
@@ -104,9 +104,9 @@ impl<'a> Planner<'a> {
     /// Returns why a broker that is wanted has no Pod.
     fn missing(&self, wanted: WantedPods<'a, '_>, gaps: &Gaps) -> BrokerProblem {
         let WantedPods { target, digest, .. } = wanted;
-        let memory = self.input.memory;
+        let failures = &self.input.memory.failures;
         let refusal = |key: &ObjectKey| {
-            let message = one_line(memory.refusal(key, digest)?);
+            let message = one_line(failures.refusal(key, digest)?);
             Some(BrokerProblem {
                 of: key.name.clone(),
                 problem: Problem::new(Reason::BrokerRefused, message),
@@ -115,7 +115,7 @@ impl<'a> Planner<'a> {
         if let Some(refusal) = gaps.absent.iter().find_map(refusal) {
             return refusal;
         }
-        let fails = |key: &ObjectKey| memory.failures(key, digest) > 0;
+        let fails = |key: &ObjectKey| failures.count(key, digest) > 0;
         let (reason, message) = if gaps.is_nameless {
             let message = "other Pods have the names of its brokers: delete or rename them";
             (Reason::BrokerRefused, message)
@@ -136,10 +136,4 @@ impl<'a> Planner<'a> {
 
 fn starting(pod: &BrokerPod) -> Option<Problem> {
     (!pod.is_available).then(|| Problem::new(Reason::BrokersStarting, "it starts"))
-}
-
-fn has_free_slot(target: Target<'_>) -> bool {
-    let spec = &target.subject.instance.spec;
-    let capacity = usize::try_from(spec.capacity).unwrap_or(0);
-    used_slots(&spec.device_usage, spec.capacity) < capacity
 }

@@ -1,7 +1,7 @@
 //! Parses `discoveryDetails` of the cdi handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
-        fields::{Fields, Handler, matcher},
+        fields::{Fields, Handler},
         matcher::{Budget, Matcher},
     },
     spec::Kind,
@@ -38,9 +38,7 @@ impl Details {
                 kind.map_err(|why| format!("`kind: {text}`: {why}"))?
             }
         };
-        let name = fields.take("name");
-        let name = name.map(|v| matcher("name", &v, &mut Budget::default()));
-        let name = name.transpose()?;
+        let name = fields.matcher("name", &mut Budget::default())?;
         Ok(Self { kind, name })
     }
 

@@ -1,6 +1,6 @@
 //! Parses `discoveryDetails` of the mqtt handler: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{self, Fields, Handler, scalar},
+    fields::{Fields, Handler},
     only::Only,
 };
 use crate::model::device::Scope;
@@ -52,22 +52,20 @@ impl Details {
     pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         const KEYS: &str = "broker, protocol, devices, identityScope, only";
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
-        let broker = fields.take("broker");
+        let broker = fields.text("broker")?;
         let broker = broker.ok_or_else(|| format!("`broker` is missing: `{}`", HANDLER.example))?;
-        let protocol = match fields.take("protocol") {
+        let protocol = match fields.text("protocol")?.as_deref() {
             None => None,
-            Some(value) => match scalar("protocol", &value)?.as_str() {
-                "5" => Some(Protocol::V5),
-                "3.1.1" => Some(Protocol::V3),
-                other => return Err(format!("`protocol: {other}` must be 5 or 3.1.1")),
-            },
+            Some("5") => Some(Protocol::V5),
+            Some("3.1.1") => Some(Protocol::V3),
+            Some(other) => return Err(format!("`protocol: {other}` must be 5 or 3.1.1")),
         };
         Ok(Self {
-            broker: self::broker(&scalar("broker", &broker)?)?,
+            broker: self::broker(&broker)?,
             protocol,
             rule: rule(fields.take("devices"))?,
             only: Only::take(&mut fields)?,
-            scope: fields::scope(fields.take("identityScope"))?,
+            scope: fields.scope()?,
         })
     }
 }
@@ -119,15 +117,14 @@ fn rule(value: Option<Value>) -> Result<Rule, String> {
     match key.as_str() {
         "topics" => topics(settings).map(Rule::Topics),
         "homeAssistant" => {
-            const PATH: &str = "devices.homeAssistant";
-            let fields = Fields::new(HANDLER, PATH, settings)?.of("prefix", &[])?;
-            let prefix = levels("devices.homeAssistant.prefix", fields, "prefix")?;
+            let fields = Fields::new(HANDLER, "devices.homeAssistant", settings)?;
+            let prefix = levels(fields.of("prefix", &[])?, "prefix")?;
             let prefix = prefix.unwrap_or_else(|| "homeassistant".to_owned());
             Ok(Rule::HomeAssistant { prefix })
         }
         _ => {
-            let fields = Fields::new(HANDLER, "devices.sparkplug", settings)?.of("group", &[])?;
-            let group = levels("devices.sparkplug.group", fields, "group")?;
+            let fields = Fields::new(HANDLER, "devices.sparkplug", settings)?;
+            let group = levels(fields.of("group", &[])?, "group")?;
             if group.as_ref().is_some_and(|group| group.contains('/')) {
                 return Err("`devices.sparkplug.group` has a slash, and is no group".to_owned());
             }
@@ -140,18 +137,12 @@ fn topics(settings: Value) -> Result<Topics, String> {
     const PATH: &str = "devices.topics";
     const KEYS: &str = "pattern, payloadOnline, payloadOffline";
     let mut fields = Fields::new(HANDLER, PATH, settings)?.of(KEYS, &[])?;
-    let mut text = |key| {
-        let value = fields.take(key);
-        value
-            .map(|value| scalar(&format!("{PATH}.{key}"), &value))
-            .transpose()
-    };
     let example = "`pattern: zigbee2mqtt/{name}/availability`";
-    let pattern =
-        text("pattern")?.ok_or_else(|| format!("`{PATH}.pattern` is missing: {example}"))?;
+    let pattern = fields.text("pattern")?;
+    let pattern = pattern.ok_or_else(|| format!("`{PATH}.pattern` is missing: {example}"))?;
     let pattern: Pattern =
         (pattern.parse()).map_err(|why| format!("`{PATH}.pattern: {pattern}` {why}: {example}"))?;
-    let mut payload = |key| match text(key)? {
+    let mut payload = |key| match fields.text(key)? {
         Some(payload) if payload.len() > STATE_MAX => Err(format!(
             "`{PATH}.{key}` has more than {STATE_MAX} bytes, of which no payload can be"
         )),
@@ -165,15 +156,15 @@ fn topics(settings: Value) -> Result<Topics, String> {
 }
 
 /// Reads the first levels of topics.
-fn levels(path: &str, mut fields: Fields, key: &str) -> Result<Option<String>, String> {
-    let Some(value) = fields.take(key) else {
+fn levels(mut fields: Fields, key: &str) -> Result<Option<String>, String> {
+    let Some(text) = fields.text(key)? else {
         return Ok(None);
     };
-    let text = scalar(path, &value)?;
     let levels = text.trim_end_matches('/');
     if is_topic(levels) {
         Ok(Some(levels.to_owned()))
     } else {
+        let path = fields.path_of(key);
         Err(format!(
             "`{path}: {text}` must be levels of a topic, without wildcards, control characters and a $ at its beginning"
         ))

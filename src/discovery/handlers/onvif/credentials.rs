@@ -9,7 +9,10 @@
 //!
 //! Later lines win. No message has a value: it may be of a Secret.
 use super::super::certificates::unfit;
-use crate::{discovery::interface::DetailsError, model::hidden::Hidden};
+use crate::{
+    discovery::interface::{DetailsError, Properties},
+    model::hidden::Hidden,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use petiole_onvif::Credentials;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -19,7 +22,6 @@ const LIST: &str = "device_credential_list";
 const REF_LIST: &str = "device_credential_ref_list";
 const DEFAULT: &str = "default";
 
-type Properties = BTreeMap<String, String>;
 /// Objects by UUID, each with the name of its property.
 type Listed<T> = Vec<(String, BTreeMap<String, T>)>;
 
@@ -45,43 +47,24 @@ impl Store {
     pub(super) fn read(properties: &Properties) -> Result<Self, DetailsError> {
         let mut all = BTreeMap::new();
         for (name, lists) in listed::<Named>(properties, LIST)? {
-            for (
-                uuid,
-                Named {
-                    username,
-                    password,
-                    base64encoded,
-                },
-            ) in lists
-            {
-                let password = password.unwrap_or_default();
-                let password = if base64encoded {
+            for (uuid, named) in lists {
+                let (user, password) = (named.username, named.password.unwrap_or_default());
+                let password = if named.base64encoded {
                     decoded(&password)
-                        .ok_or_else(|| unfit(&name, "a password is not base64 of UTF-8"))?
                 } else {
-                    password
+                    Some(password)
                 };
-                all.insert(
-                    key(&uuid),
-                    Credentials {
-                        user: username,
-                        password,
-                    },
-                );
+                let password =
+                    password.ok_or_else(|| unfit(&name, "a password is not base64 of UTF-8"))?;
+                all.insert(key(&uuid), Credentials { user, password });
             }
         }
         for (_, lists) in listed::<References>(properties, REF_LIST)? {
-            for (
-                uuid,
-                References {
-                    username_ref,
-                    password_ref,
-                },
-            ) in lists
-            {
+            for (uuid, references) in lists {
                 let value = |name: &String| properties.get(name).cloned();
-                let user = value(&username_ref).filter(|user| !user.is_empty());
-                let password = password_ref.as_ref().and_then(value).unwrap_or_default();
+                let user = value(&references.username_ref).filter(|user| !user.is_empty());
+                let password = references.password_ref.as_ref().and_then(value);
+                let password = password.unwrap_or_default();
                 all.extend(user.map(|user| (key(&uuid), Credentials { user, password })));
             }
         }

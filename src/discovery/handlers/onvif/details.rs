@@ -1,7 +1,7 @@
 //! Parses `discoveryDetails` of the onvif handler, which are those of Akri's and a few more keys: from YAML to checked
 //! [`Details`]. Pure.
 use super::super::{
-    fields::{Fields, Handler, interfaces, number, strings, switch, word},
+    fields::{Fields, Handler},
     filter::Filter,
     neighbours::normalized_mac,
     only::Only,
@@ -9,7 +9,6 @@ use super::super::{
 use ipnet::Ipv4Net;
 use petiole_mdns::Interfaces;
 use petiole_onvif::{Settings, limits::SUBNET_ADDRESSES_MAX};
-use serde_json::Value;
 use std::time::Duration;
 
 const HANDLER: Handler = Handler {
@@ -62,10 +61,7 @@ const IDENTITIES: [(&str, Identity); 4] = [
 impl Details {
     pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
-        let mut filter = |key, item: fn(&str) -> String| {
-            let value = fields.take(key);
-            Filter::read(HANDLER, key, value, item)
-        };
+        let mut filter = |key, item: fn(&str) -> String| Filter::take(&mut fields, key, item);
         let ip_addresses = filter("ipAddresses", str::to_owned)?;
         let mac_addresses = filter("macAddresses", normalized_mac)?;
         let scopes = filter("scopes", str::to_owned)?;
@@ -75,42 +71,34 @@ impl Details {
                 .trim_start_matches("uuid:")
                 .to_owned()
         })?;
-        let window = number(
-            "discoveryTimeoutSeconds",
-            fields.take("discoveryTimeoutSeconds"),
-            TIMEOUT_SECONDS,
-            1..=TIMEOUT_SECONDS_MAX,
-        )?;
-        let per_second = number(
-            "probesPerSecond",
-            fields.take("probesPerSecond"),
-            PROBES_PER_SECOND,
-            1..=PROBES_PER_SECOND_MAX,
-        )?;
+        let seconds = 1..=TIMEOUT_SECONDS_MAX;
+        let window = fields.number("discoveryTimeoutSeconds", TIMEOUT_SECONDS, seconds)?;
+        let rates = 1..=PROBES_PER_SECOND_MAX;
+        let per_second = fields.number("probesPerSecond", PROBES_PER_SECOND, rates)?;
         Ok(Self {
             ip_addresses,
             mac_addresses,
             scopes,
             uuids,
-            identity: word("identity", fields.take("identity"), &IDENTITIES)?,
-            interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
-            streams: switch("streams", fields.take("streams"))?,
+            identity: fields.word("identity", &IDENTITIES)?,
+            interfaces: fields.interfaces()?,
+            streams: fields.switch("streams", false)?,
             only: Only::take(&mut fields)?,
             probing: Settings {
                 window: Duration::from_secs(window),
-                subnets: subnets(fields.take("subnets"))?,
+                subnets: subnets(fields.strings("subnets")?)?,
                 per_second: u32::try_from(per_second).unwrap_or(u32::MAX),
             },
         })
     }
 }
 
-fn subnets(value: Option<Value>) -> Result<Vec<Ipv4Net>, String> {
+fn subnets(texts: Vec<String>) -> Result<Vec<Ipv4Net>, String> {
     let parse = |text: String| {
         let network = text.parse::<Ipv4Net>().map(|network| network.trunc());
         network.map_err(|_| format!("`subnets: {text}` is no IPv4 network such as 10.1.0.0/24"))
     };
-    let networks = strings("subnets", value)?.into_iter().map(parse);
+    let networks = texts.into_iter().map(parse);
     let networks = networks.collect::<Result<Vec<_>, _>>()?;
     let size = |network: &Ipv4Net| 1_u64 << (32 - network.prefix_len());
     let addresses: u64 = networks.iter().map(size).sum();

@@ -1,6 +1,6 @@
 //! Parses `discoveryDetails` of the opcua handler, which are Akri's with a few keys more: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{self, Fields, Handler, strings, switch},
+    fields::{Fields, Handler, strings},
     filter::Filter,
     only::Only,
 };
@@ -48,14 +48,9 @@ impl Details {
             urls: method.urls,
             asks_for_network: method.asks_for_network,
             mdns: method.mdns,
-            names: Filter::read(
-                HANDLER,
-                "applicationNames",
-                fields.take("applicationNames"),
-                str::to_owned,
-            )?,
+            names: Filter::take(&mut fields, "applicationNames", str::to_owned)?,
             only: Only::take(&mut fields)?,
-            scope: fields::scope(fields.take("identityScope"))?,
+            scope: fields.scope()?,
         })
     }
 }
@@ -97,7 +92,7 @@ impl Method {
         if let Some(value) = mdns {
             const PATH: &str = "opcuaDiscoveryMethod.mdns";
             let mut fields = Fields::new(HANDLER, PATH, value)?.of("interfaces", &[])?;
-            method.mdns = Some(fields::interfaces(HANDLER, fields.take("interfaces"))?);
+            method.mdns = Some(fields.interfaces()?);
         }
         Ok(method)
     }
@@ -105,7 +100,7 @@ impl Method {
     fn standard(self, path: &'static str, value: Value) -> Result<Self, String> {
         let fields = Fields::new(HANDLER, path, value)?;
         let mut fields = fields.of("discoveryUrls, findServersOnNetwork", &[])?;
-        let path = format!("{path}.discoveryUrls");
+        let path = fields.path_of("discoveryUrls");
         let urls = match fields.take("discoveryUrls") {
             None => vec![LOCAL.to_owned()],
             Some(value) => strings(&path, Some(value))?,
@@ -117,10 +112,9 @@ impl Method {
             ));
         }
         let parse = |url: String| (url.parse()).map_err(|why| format!("`{path}: {url}` {why}"));
-        let asks_for_network = switch("findServersOnNetwork", fields.take("findServersOnNetwork"))?;
         Ok(Self {
             urls: urls.into_iter().map(parse).collect::<Result<_, _>>()?,
-            asks_for_network,
+            asks_for_network: fields.switch("findServersOnNetwork", false)?,
             ..self
         })
     }
@@ -240,7 +234,11 @@ mod tests {
             ),
             (
                 "opcuaDiscoveryMethod: {standard: {findServersOnNetwork: 3}}",
-                "must be true or false",
+                "`opcuaDiscoveryMethod.standard.findServersOnNetwork: 3` must be true or false",
+            ),
+            (
+                "opcuaDiscoveryMethod: {mdns: {interfaces: {only: lo}}}",
+                "`opcuaDiscoveryMethod.mdns.interfaces.only` is no key of opcua; known here: allow, deny",
             ),
         ] {
             let message = Details::parse(yaml).unwrap_err();

@@ -1,6 +1,6 @@
 //! Parses `discoveryDetails` of the handler `paths`: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{Fields, Handler, permissions, strings, switch},
+    fields::{Fields, Handler, strings},
     matcher::Budget,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub(super) enum Part {
 impl Details {
     pub(super) fn parse(yaml: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of("groups, permissions", &[])?;
-        let permissions = permissions(fields.take("permissions"))?;
+        let permissions = fields.permissions()?;
         let groups = match fields.take("groups") {
             Some(Value::Array(groups)) => groups,
             Some(group) => vec![group],
@@ -95,7 +95,7 @@ fn read(group: Value, budget: &mut Budget) -> Result<Group, String> {
     let (paths, optional, each) = if group.is_object() {
         let fields = Fields::new(HANDLER, "groups", group)?;
         let mut fields = fields.of("paths, optional, each", &[])?;
-        let each = switch("groups.each", fields.take("each"))?;
+        let each = fields.switch("each", false)?;
         (fields.take("paths"), fields.take("optional"), each)
     } else {
         (Some(group), None, false)

@@ -1,18 +1,15 @@
 //! Waits until something appears in folders, or goes.
 //!
 //! `folder_watch` would report each program that writes to `/dev/null`: these are events of `/dev`, too.
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use petiole_base::inotify::{Inotify, WatchFlags};
+use rustix::io::Errno;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::fd::OwnedFd,
     path::PathBuf,
     time::Duration,
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 /// The most folders that one discovery of `paths` watches. Beyond it: it looks every two seconds instead.
@@ -21,32 +18,20 @@ const FOLDERS_MAX: usize = 64;
 const POLL: Duration = Duration::from_secs(2);
 /// The delay between an event and its report. udev makes the links of a device node right after it.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Enough for some events. They are read only to forget them.
-const BUFFER_BYTES: usize = 4096;
 
 pub(super) struct Watch {
-    open: fn() -> io::Result<AsyncFd<OwnedFd>>,
-    /// `None` while the machine has no more of them: they are few, and other programs have some.
-    inotify: Option<AsyncFd<OwnedFd>>,
+    open: fn() -> io::Result<Inotify>,
+    /// `None` while the machine has no more of them.
+    inotify: Option<Inotify>,
     /// The folders, each with the number of its watch.
     watched: BTreeMap<PathBuf, i32>,
     /// True if some folder is not watched.
     is_blind: bool,
 }
 
-/// Opens an instance of inotify.
-pub(super) fn inotify() -> io::Result<AsyncFd<OwnedFd>> {
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe; an `OwnedFd` stays open until it is dropped, as that asks for"
-    )]
-    AsyncFd::with_interest(inotify, Interest::READABLE)
-}
-
 impl Watch {
     /// Watches nothing yet. `open` opens an instance of inotify.
-    pub(super) fn new(open: fn() -> io::Result<AsyncFd<OwnedFd>>) -> Self {
+    pub(super) fn new(open: fn() -> io::Result<Inotify>) -> Self {
         Self {
             open,
             inotify: None,
@@ -58,11 +43,8 @@ impl Watch {
     /// Watches these folders from now on. Returns whether one of them was not watched before: what has just happened there is
     /// not reported.
     pub(super) fn follow(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
-        let flags = WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::MOVED_TO
-            | WatchFlags::ONLYDIR;
+        let events =
+            WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
         if self.inotify.is_none() {
             let opened = (self.open)();
             self.inotify = opened
@@ -75,17 +57,16 @@ impl Watch {
         self.is_blind = folders.len() > FOLDERS_MAX;
         let mut now = BTreeMap::new();
         for folder in folders.iter().take(FOLDERS_MAX) {
-            match inotify::add_watch(inotify, folder.as_path(), flags) {
+            match inotify.watch(folder, events) {
                 Ok(watch) => drop(now.insert(folder.clone(), watch)),
                 // The folder above it is watched.
-                Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(_) => self.is_blind = true,
             }
         }
         let kept: BTreeSet<i32> = now.values().copied().collect();
         for watch in self.watched.values().filter(|watch| !kept.contains(watch)) {
-            // The watch of a folder that is gone has gone with it.
-            _ = inotify::remove_watch(inotify, *watch);
+            inotify.end(*watch);
         }
         let is_new = now
             .iter()
@@ -101,17 +82,8 @@ impl Watch {
             return Ok(());
         };
         let patience = if self.is_blind { POLL } else { Duration::MAX };
-        let Ok(ready) = timeout(patience, inotify.readable()).await else {
-            return Ok(());
-        };
-        let mut ready = ready?;
-        sleep(SETTLE).await;
-        let mut buffer = [0_u8; BUFFER_BYTES];
-        // Until there is nothing left.
-        while let Ok(read) = ready.try_io(|fd| Ok(rustix::io::read(fd, &mut buffer)?)) {
-            read?;
-        }
-        Ok(())
+        let changed = timeout(patience, inotify.changed(SETTLE)).await;
+        changed.unwrap_or(Ok(()))
     }
 }
 
@@ -121,7 +93,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_inotify_it_looks_every_two_seconds_and_watches_once_there_is_one() {
-        let none = || Err(rustix::io::Errno::MFILE.into());
+        let none = || Err(Errno::MFILE.into());
         let mut watch = Watch::new(none);
         let folder = tempfile::tempdir().unwrap();
         let folders = BTreeSet::from([folder.path().to_owned()]);
@@ -129,7 +101,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         watch.changed().await.unwrap();
         assert_eq!(begun.elapsed(), POLL);
-        watch.open = inotify;
+        watch.open = Inotify::open;
         assert!(watch.follow(&folders), "what came before it is looked for");
     }
 }

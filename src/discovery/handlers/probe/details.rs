@@ -1,6 +1,6 @@
 //! Parses `discoveryDetails` of the probe handler: from YAML to checked [`Details`]. Pure.
 use super::super::{
-    fields::{self, Fields, Handler, matcher, number, scalar, strings, switch, word},
+    fields::{Fields, Handler, matcher},
     matcher::{Budget, Matcher},
     only::Only,
 };
@@ -115,30 +115,27 @@ impl Details {
     /// `community` is for SNMP.
     pub(super) fn parse(yaml: &str, community: &str) -> Result<Self, String> {
         let mut fields = Fields::read(HANDLER, yaml)?.of(KEYS, &[])?;
-        let (hosts, names) = hosts(strings("hosts", fields.take("hosts"))?)?;
+        let (hosts, names) = hosts(fields.strings("hosts")?)?;
         let way = way(fields.take("ask"), community)?;
-        let port = fields.take("port");
-        let port = number("port", port, way.usual_port.into(), 1..=65_535)? as u16;
+        let port = fields.number("port", way.usual_port.into(), 1..=65_535)? as u16;
         if port == 0 {
             return Err("`port` is missing: `ask: tcp` has no usual one".to_owned());
         }
-        let interval = fields.take("intervalSeconds");
         let seconds = INTERVAL_SECONDS_MIN..=INTERVAL_SECONDS_MAX;
-        let interval = number("intervalSeconds", interval, INTERVAL_SECONDS, seconds)?;
-        let rate = fields.take("probesPerSecond");
+        let interval = fields.number("intervalSeconds", INTERVAL_SECONDS, seconds)?;
         Ok(Self {
             hosts,
             names,
             port,
             filters: filters(fields.take("match"))?,
-            identity: word("identity", fields.take("identity"), &way.identities())
+            identity: (fields.word("identity", &way.identities()))
                 .map_err(|why| format!("{why} with this `ask`"))?,
             is_tls: way.is_tls,
             question: way.question,
             only: Only::take(&mut fields)?,
-            scope: fields::scope(fields.take("identityScope"))?,
+            scope: fields.scope()?,
             interval: Duration::from_secs(interval),
-            per_second: number("probesPerSecond", rate, PER_SECOND, 1..=PER_SECOND_MAX)?,
+            per_second: fields.number("probesPerSecond", PER_SECOND, 1..=PER_SECOND_MAX)?,
         })
     }
 
@@ -251,21 +248,20 @@ fn way(value: Option<Value>, community: &str) -> Result<Way, String> {
         question: None,
     };
     way.question = match path {
-        "ask.http" | "ask.https" => Some(Question::Http(http(path, fields)?)),
+        "ask.http" | "ask.https" => Some(Question::Http(http(fields)?)),
         "ask.modbus" => {
-            let unit = number("ask.modbus.unit", fields.take("unit"), 1, 0..=255)?;
+            let unit = fields.number("unit", 1, 0..=255)?;
             Some(Question::Modbus(unit as u8))
         }
         "ask.snmp" => Some(Question::Snmp(community.to_owned())),
         "ask.redfish" => {
-            let is_tls = fields.take("tls").unwrap_or(Value::Bool(true));
-            if !switch("ask.redfish.tls", Some(is_tls))? {
+            if !fields.switch("tls", true)? {
                 (way.is_tls, way.usual_port) = (false, 80);
             }
             Some(Question::Redfish)
         }
         "ask.rtsp" => {
-            let path = text(path, "path", &mut fields, is_path)?;
+            let path = text("path", &mut fields, is_path)?;
             Some(Question::Rtsp(path.unwrap_or_else(|| "/".to_owned())))
         }
         _ => None,
@@ -273,20 +269,15 @@ fn way(value: Option<Value>, community: &str) -> Result<Way, String> {
     Ok(way)
 }
 
-fn http(path: &str, mut fields: Fields) -> Result<Http, String> {
+fn http(mut fields: Fields) -> Result<Http, String> {
     let is_header = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-    let status = number(
-        &format!("{path}.status"),
-        fields.take("status"),
-        0,
-        100..=599,
-    )?;
-    let page = text(path, "path", &mut fields, is_path)?;
+    let status = fields.number("status", 0, 100..=599)?;
+    let path = text("path", &mut fields, is_path)?;
     Ok(Http {
-        path: page.unwrap_or_else(|| "/".to_owned()),
+        path: path.unwrap_or_else(|| "/".to_owned()),
         status: (status > 0).then_some(status as u16),
-        header: text(path, "header", &mut fields, is_header)?,
-        json: text(path, "json", &mut fields, is_pointer)?,
+        header: text("header", &mut fields, is_header)?,
+        json: text("json", &mut fields, is_pointer)?,
     })
 }
 
@@ -299,20 +290,19 @@ fn is_pointer(text: &str) -> bool {
 }
 
 fn text(
-    path: &str,
     key: &str,
     fields: &mut Fields,
     is_fit: fn(&str) -> bool,
 ) -> Result<Option<String>, String> {
-    let Some(value) = fields.take(key) else {
+    let Some(text) = fields.text(key)? else {
         return Ok(None);
     };
-    let text = scalar(&format!("{path}.{key}"), &value)?;
     if (1..=TEXT_MAX).contains(&text.len()) && is_fit(&text) {
         Ok(Some(text))
     } else {
+        let path = fields.path_of(key);
         Err(format!(
-            "`{path}.{key}: {text}` cannot be used: a path and a pointer begin with a slash, and a header has letters, digits and hyphens; {TEXT_MAX} bytes at most"
+            "`{path}: {text}` cannot be used: a path and a pointer begin with a slash, and a header has letters, digits and hyphens; {TEXT_MAX} bytes at most"
         ))
     }
 }

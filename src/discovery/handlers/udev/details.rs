@@ -1,7 +1,7 @@
 //! Parses `discoveryDetails` and `discoveryProperties` of the udev handler: from YAML to checked [`Details`]. Pure.
 use super::{
     super::{
-        fields::{Fields, Handler, permissions, strings, switch, word},
+        fields::{Fields, Handler},
         matcher::Budget,
     },
     record::Chain,
@@ -59,17 +59,13 @@ impl Details {
         let mut fields = Fields::read(HANDLER, yaml)?
             .of("udevRules, groupRecursive, permissions, identity", &[])?;
         let mut budget = Budget::default();
-        let rules = rules(strings("udevRules", fields.take("udevRules"))?, &mut budget)?;
-        let group_recursive = switch("groupRecursive", fields.take("groupRecursive"))?;
-        let permissions = permissions(fields.take("permissions"))?;
         let identities = [("path", Identity::Path), ("serial", Identity::Serial)];
-        let identity = word("identity", fields.take("identity"), &identities)?;
         Ok(Self {
-            rules,
+            rules: rules(fields.strings("udevRules")?, &mut budget)?,
             steps: budget.steps(),
-            group_recursive,
-            permissions,
-            identity,
+            group_recursive: fields.switch("groupRecursive", false)?,
+            permissions: fields.permissions()?,
+            identity: fields.word("identity", &identities)?,
             resource: properties
                 .get(RESOURCE_PROPERTY)
                 .map(|name| variable_part(name)),

@@ -2,7 +2,7 @@
 //!
 //! Every error of a user is rejected here, with the path of the key, before anything is started.
 use super::super::{
-    fields::{Fields, Handler, interfaces, matcher, scope, strings, switch},
+    fields::{Fields, Handler, matcher, strings},
     matcher::{Budget, Matcher},
     only::Only,
 };
@@ -125,25 +125,16 @@ impl Details {
         };
         let details = Self {
             kind,
-            name: fields
-                .take("name")
-                .map(|v| matcher("name", &v, &mut budget))
-                .transpose()?,
-            host: fields
-                .take("host")
-                .map(|v| matcher("host", &v, &mut budget))
-                .transpose()?,
-            port: fields
-                .take("port")
-                .map(|v| port(&v, &mut budget))
-                .transpose()?,
+            name: fields.matcher("name", &mut budget)?,
+            host: fields.matcher("host", &mut budget)?,
+            port: port(fields.matcher("port", &mut budget)?)?,
             txt,
             addresses: addresses(fields.take("addresses"))?,
-            interfaces: interfaces(HANDLER, fields.take("interfaces"))?,
+            interfaces: fields.interfaces()?,
             only: Only::take(&mut fields)?,
-            scope: scope(fields.take("identityScope"))?,
+            scope: fields.scope()?,
             verify: verify(fields.take("verify"))?,
-            pin: switch("pin", fields.take("pin"))?,
+            pin: fields.switch("pin", false)?,
             steps: budget.steps(),
         };
         Ok(details)
@@ -215,9 +206,8 @@ fn domain(value: Option<Value>) -> Result<(), String> {
     }
 }
 
-fn port(value: &Value, budget: &mut Budget) -> Result<Matcher, String> {
-    let matcher = matcher("port", value, budget)?;
-    for text in matcher.alternatives() {
+fn port(matcher: Option<Matcher>) -> Result<Option<Matcher>, String> {
+    for text in matcher.iter().flat_map(Matcher::alternatives) {
         if !text.parse::<u16>().is_ok_and(|p| p > 0) {
             return Err(format!("`port: {text}` is not a port: 1 to 65535"));
         }
@@ -279,20 +269,9 @@ fn verify(value: Option<Value>) -> Result<Option<Duration>, String> {
         }
     };
     let mut fields = Fields::new(HANDLER, "verify", value)?.of("intervalSeconds", &[])?;
-    let interval = match fields.take("intervalSeconds") {
-        None => VERIFY_INTERVAL,
-        Some(value) => match value.as_u64() {
-            Some(seconds @ VERIFY_INTERVAL_MIN..=VERIFY_INTERVAL_MAX) => {
-                Duration::from_secs(seconds)
-            }
-            _ => {
-                return Err(format!(
-                    "`verify.intervalSeconds: {value}` must be {VERIFY_INTERVAL_MIN} to {VERIFY_INTERVAL_MAX}"
-                ));
-            }
-        },
-    };
-    Ok(Some(interval))
+    let range = VERIFY_INTERVAL_MIN..=VERIFY_INTERVAL_MAX;
+    let seconds = fields.number("intervalSeconds", VERIFY_INTERVAL.as_secs(), range)?;
+    Ok(Some(Duration::from_secs(seconds)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Collects reports about services that are left out, or that may be reached at the wrong machine. Pure.
-use super::service::Service;
+use super::{super::problems::such_as, service::Service};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most services of each kind that a problem counts by name. Beyond it: further ones are not counted.
@@ -37,12 +37,9 @@ impl Notices {
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
-        let elsewhere = self.elsewhere.first().map(|first| {
-            format!(
-                "{} services are left out, such as {first:?}: {ELSEWHERE}",
-                self.elsewhere.len()
-            )
-        });
+        let first = self.elsewhere.first().map(|first| format!("{first:?}"));
+        let (count, what) = (self.elsewhere.len(), "services are left out");
+        let elsewhere = such_as(count, first, what, ELSEWHERE);
         let twins = self.twins.first_key_value().map(|(name, (host, other))| {
             format!(
                 "{} services have a host name that two machines use, such as {name:?} and {other:?} on {host:?}: {TWINS}",
