@@ -212,13 +212,6 @@ p99() { # FILE
   sort -n "$1" | awk '{ all[NR] = $1 } END { print all[int(NR * 0.99 + 0.5)] }'
 }
 
-# The longest of the bounds of a histogram below which 99 of 100 calls were.
-allocate_p99() { # NODE
-  cluster on "$1" curl -s -m 10 http://127.0.0.1:9170/metrics | awk -F'[" ]' '
-    /^petiole_allocate_duration_seconds_bucket/ { bound[++n] = $2; count[n] = $NF }
-    END { for (i = 1; i <= n; i++) if (count[n] && count[i] >= 0.99 * count[n]) { print bound[i] " (" count[n] " calls)"; exit } }'
-}
-
 # NAME RESTARTS, of each Pod of ours.
 restarts() {
   kubectl -n petiole get pods -o json | jq -r '.items[] | "\(.metadata.name) \(.status.containerStatuses[0].restartCount)"' | sort

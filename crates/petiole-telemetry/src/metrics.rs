@@ -25,7 +25,7 @@ use std::{collections::BTreeMap, fmt, sync::LazyLock, time::Duration};
 /// The buckets of Akri.
 const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 60.0];
 /// The buckets of Allocate calls, which are answered within 3 s.
-const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
+const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
 
 /// The outcome of an attempt to register a plugin with the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
