@@ -269,6 +269,8 @@ test_a_service_of_somebody_else_gets_no_endpoints() {
   configure cams 'kind: _rtsp._tcp' 'gracePeriodSeconds: 5, deviceService: true'
   within 20 "the Configuration says so" has_event cams 'Service cams-devices exists and is not of this Configuration'
   is_empty endpoints cams-devices || fail "it has endpoints: $(endpoints cams-devices)"
+  # The Service is looked for before the device is found.
+  within 10 "the device is found" instance_of door
   within 10 "the device has its own name" has_endpoint "$(instance_of door)-device" "$(address_of_camera):554 true"
   kubectl delete service cams-devices >/dev/null
   within 70 "the name is taken when it is free" has_endpoint cams-devices "$(address_of_camera):554 true"
