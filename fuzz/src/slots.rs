@@ -174,13 +174,7 @@ impl Agent {
         let Some(held) = held.get(usize::from(input.byte()) % held.len().max(1)) else {
             return;
         };
-        let change = SlotChange {
-            key: held.key.clone(),
-            slot: held.slot.clone(),
-            from: Some(held.owner.clone()),
-            to: None,
-            connection_digest: None,
-        };
+        let change = held.clone().release();
         self.table.begin(std::slice::from_ref(&change));
         self.begun.push(vec![change]);
     }

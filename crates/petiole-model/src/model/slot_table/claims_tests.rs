@@ -138,14 +138,7 @@ fn a_look_that_began_before_a_claim_ended_does_not_give_it_its_slot_again() {
     let at = Duration::from_secs;
     table.confirm(vec![seen.clone()], table.arrivals(), at(1));
     let held = table.held().remove(0);
-    let freed = SlotChange {
-        key: held.key,
-        slot: held.slot.clone(),
-        from: Some(held.owner),
-        to: None,
-        connection_digest: None,
-    };
-    table.settle_own(&[freed], Some(at(6)));
+    table.settle_own(&[held.clone().release()], Some(at(6)));
     table.confirm(vec![seen.clone()], table.arrivals(), at(5));
     assert!(table.is_free(&held.slot));
     assert!(table.is_freed_after(&held.slot, at(5)) && !table.is_freed_after(&held.slot, at(7)));

@@ -403,10 +403,7 @@ proptest! {
                     let held = tables[node].held();
                     if held.is_empty() { continue }
                     let slot = &held[pick % held.len()];
-                    let change = SlotChange {
-                        key: slot.key.clone(), slot: slot.slot.clone(), from: Some(slot.owner.clone()), to: None,
-                        connection_digest: None,
-                    };
+                    let change = slot.clone().release();
                     tables[node].begin(std::slice::from_ref(&change));
                     let is_written = exchange(&mut store, &change);
                     tables[node].settle(&[change], is_written.then_some(Duration::ZERO));
