@@ -112,6 +112,7 @@ impl Supervisor {
 pub fn endless(
     task: impl Future<Output = Result<Infallible>> + Send + 'static,
 ) -> impl FnOnce(CancellationToken) -> EndlessTask {
+    // Pinned here, because `run_until_cancelled` would reserve the memory of the future twice.
     let task = Box::pin(task);
     |stop| {
         Box::pin(async move {
