@@ -20,6 +20,8 @@ type Step = fn(&Rc<World>);
 const GOES: u64 = 4_000;
 const COMES: u64 = 14_000;
 const ENDS: u64 = 14_000;
+/// The time that each refused write adds to them: a slot is released again after the next looks at the kubelet's records.
+const AGAIN: u64 = 10_000;
 
 /// The steps, each with its relative frequency.
 const STEPS: &[(u64, Step)] = &[
@@ -459,8 +461,9 @@ pub(super) fn mend(world: &Rc<World>) {
 /// Changes one thing in a world at rest, and sometimes the first writes that follow are refused. Returns the time in which the
 /// cluster follows.
 pub(super) fn touch(world: &Rc<World>) -> u64 {
-    world.refusals.set(world.machine.between(0, 2));
-    match world.machine.between(0, 2) {
+    let refusals = world.machine.between(0, 2);
+    world.refusals.set(refusals);
+    let within = match world.machine.between(0, 2) {
         0 => {
             world.change_device(some_device(world), |thing| thing.seen_by.clear());
             world.grace.max(ENDS) + GOES
@@ -473,7 +476,8 @@ pub(super) fn touch(world: &Rc<World>) -> u64 {
             delete_pod(world);
             ENDS
         }
-    }
+    };
+    within + refusals * AGAIN
 }
 
 /// Adds the devices of the world: some that all nodes see, and some that are plugged in.
