@@ -6,7 +6,7 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 default:
     @just --list --unsorted
 
-# Everything a change must pass, root or not
+# What a change must pass that needs no root
 check: static test chart
 
 # What reads and compiles the sources, without running them
@@ -40,7 +40,7 @@ platforms:
       cargo clippy --locked --package petiole-people --lib --bins --target "$target" -- -D warnings
     done
 
-# The README's test command
+# All tests that need neither root nor a network
 test:
     cargo test
 

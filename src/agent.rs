@@ -11,7 +11,7 @@
 //! ```
 //! Every arrow is a `watch` of whole values, except the requests to `slots`. The `run` of each task takes the receivers that
 //! it reads as its `Inputs`, and the senders that it owns. This file only creates the channels and starts the tasks.
-//! `configurations` and the discovery sessions run on a thread of their own, all others on the thread that answers the kubelet.
+//! `configurations`, the discovery sessions, `node_only` and `brokers` run on a thread of their own, what answers the kubelet on another.
 #[cfg(feature = "people")]
 mod brokers;
 mod capacity;

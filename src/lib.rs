@@ -53,16 +53,18 @@
 //! | `tidy`, `uninstall` | remove capacity entries, or a whole installation, by hand | `petiole_cli` |
 //! | `completions`, `man` | print completions for a shell, and manual pages | `cli` |
 //!
-//! Here are the agent, the controller and discovery, and what only they use. All else is in `crates/`:
+//! Here are the agent, the controller, discovery, the demo and `convert`, and what these share: [`pace`] and [`publish`] of their loops,
+//! [`proto`] of Akri's handlers, and `node_view` of a node without a cluster. All else is in `crates/`:
 //!
-//! - what knows nothing of Petiole: the mDNS querier, the discovery services of OPC UA, the kubelet's APIs with their sockets, and the
-//!   kubelet;
+//! - what knows nothing of Petiole: the mDNS querier, the protocols of OPC UA, MQTT, ONVIF and of hosts that are asked (`petiole-probe`),
+//!   the protocol of a DRA driver, the kubelet's APIs with their sockets, and the kubelet;
 //! - what is below this package: `petiole-model` (the objects and their rules), `petiole-telemetry`, `petiole-cluster` (the client of
-//!   the API server) and `petiole-base` (files, tasks, back-off). Here their modules are `crate::api`, `crate::files` and so on;
+//!   the API server), `petiole-cli` (what subcommands share) and `petiole-base` (files, tasks, back-off). Here their modules are
+//!   `crate::api`, `crate::files` and so on;
 //! - what people look at: `petiole-people`, which knows nothing of this package either.
 //!
 //! [`agent`], [`controller`] and the kubelet never import each other. They communicate over the protocols of Kubernetes. Every
-//! decision is in a file named `plan.rs` or in [`model`], and those are pure; `tests/architecture` holds both rules.
+//! decision is in a pure file: a `plan.rs`, [`model`], or one whose header says so; `tests/architecture` holds both rules.
 pub mod agent;
 pub mod cli;
 pub mod controller;

@@ -7,9 +7,12 @@
 //! | file | decides |
 //! |---|---|
 //! | `reports.rs` | which reports are about the device of an Instance |
+//! | `plan.rs` | the changes of all Instances, from the answers of the others |
 //! | `create.rs`, `own_names.rs` | which devices get an Instance, and its name |
 //! | `change.rs`, `status.rs` | which nodes an Instance names, and what it says |
-//! | `end.rs` | when it is deleted |
+//! | `stale.rs` | which entries of an Instance are of no use |
+//! | `end.rs`, `finalizers.rs` | when it is deleted, and that nothing of Akri's delays it |
+//! | `events.rs` | what is said of a device that comes or goes |
 //! | `alone.rs` | all that, for a node without a cluster |
 #[cfg(any(test, feature = "people"))]
 pub(crate) mod alone;

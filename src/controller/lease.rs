@@ -88,6 +88,7 @@ async fn publish(
             return Ok(());
         }
         tokio::select! {
+            biased; // the simulation gives the same history for the same seed
             () = shutdown.cancelled() => {}
             changed = lease.changed() => changed?,
             () = sleep(left.unwrap_or(Duration::MAX)) => {}

@@ -1,4 +1,4 @@
-//! Lists the built-in handlers. A new handler needs a folder here, a line in [`builtin`] and an example.
+//! Lists the built-in handlers. A new handler needs a folder here, a `pub mod`, a line in [`builtin_with`] and an example.
 mod allow_list;
 pub mod cdi;
 mod certificates;

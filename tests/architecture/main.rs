@@ -8,6 +8,7 @@
 )]
 mod budgets;
 mod folders;
+mod histories;
 mod layers;
 mod limits;
 mod pins;

@@ -1,5 +1,4 @@
-//! What the package `petiole` and the crate `petiole-kubelet` both stand on. It knows neither of them, and it is no crate for
-//! others: what is in it would be in each of the two otherwise.
+//! What the other crates stand on. It knows none of them, and is for nobody else: what is in it would be in several of them otherwise.
 //!
 //! | module | what it has |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Holds the known records by the interface that received them. The cache is bounded: `room` decides which records are
+//! Holds the known records by the interface that received them. The cache is bounded: `budget` decides which records are
 //! admitted. Pure.
 mod budget;
 mod entry;

@@ -6,8 +6,9 @@
 //! | [`live`] | the devices of a cluster or of one node, as they change, on a terminal or in a browser | `top`, `web`, `demo` |
 //! | [`screen`] | tables on a terminal, and its keys | `top`, `demo` |
 //!
-//! Their flags are in [`cli`]. The package `petiole` also has a node without a cluster to show, which it looks at itself. The program
-//! `kubectl-petiole` is this crate alone, and compiles for Windows and macOS, too.
+//! Their flags are in [`cli`], with `discover`, which runs a handler on a node. The package `petiole` also has a node without a cluster to
+//! show, which it looks at itself. The program `kubectl-petiole` is this crate with the subcommands of petiole-cli, and compiles for Windows
+//! and macOS, too.
 //!
 //! Questions about [`inspect`], the largest module:
 //!

@@ -1,28 +1,6 @@
 //! Series that exist from the start of a process, with the value 0. A counter that appears with its first event has no rate
 //! at this event. Who asks for a counter creates its series.
-use super::metrics::{CapacityPatch, EventOutcome, Metrics, Registration};
-
-/// The reasons for which a claim is refused.
-pub(super) const REFUSALS: [&str; 18] = [
-    "beyond_capacity",
-    "busy",
-    "device_changed",
-    "device_gone",
-    "device_nodes",
-    "full",
-    "held_elsewhere",
-    "held_here",
-    "internal",
-    "not_seen",
-    "same_device",
-    "stopping",
-    "store",
-    "timeout",
-    "too_large",
-    "twice",
-    "unconfirmed",
-    "unknown_slot",
-];
+use super::metrics::{CapacityPatch, EventOutcome, Metrics, REFUSALS, Registration};
 
 impl Metrics {
     /// Begins the series of an agent with these discovery handlers.

@@ -27,6 +27,29 @@ const DISCOVERY_SECONDS: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 6
 /// The buckets of Allocate calls, which are answered within 3 s.
 const ALLOCATE_SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 3.0];
 
+/// The reasons for which a claim is refused.
+pub(super) const REFUSALS: [&str; 19] = [
+    "beyond_capacity",
+    "busy",
+    "by_claims",
+    "device_changed",
+    "device_gone",
+    "device_nodes",
+    "full",
+    "held_elsewhere",
+    "held_here",
+    "internal",
+    "not_seen",
+    "same_device",
+    "stopping",
+    "store",
+    "timeout",
+    "too_large",
+    "twice",
+    "unconfirmed",
+    "unknown_slot",
+];
+
 /// The outcome of an attempt to register a plugin with the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
@@ -325,6 +348,7 @@ impl Metrics {
 
     /// `refused` is the reason of refused claims, from a bounded list.
     pub fn claims(&self, refused: Option<&'static str>) -> Counter {
+        debug_assert!(refused.is_none_or(|reason| REFUSALS.contains(&reason)));
         let result = if refused.is_some() {
             "refused"
         } else {

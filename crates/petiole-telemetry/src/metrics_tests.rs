@@ -1,7 +1,4 @@
-use super::{
-    super::{births::REFUSALS, cluster::Census},
-    *,
-};
+use super::{super::cluster::Census, *};
 use std::collections::BTreeSet;
 
 fn census() -> Census {
