@@ -67,7 +67,7 @@ pub enum Command {
     /// Instances of a standalone agent
     #[cfg(feature = "people")]
     Get(get::Flags),
-    /// Print the CustomResourceDefinitions of Configuration and Instance
+    /// Print the CustomResourceDefinitions of Configuration, Instance and NodeDevices
     Crds(crds::Flags),
     /// Write Configurations for what generic-device-plugin or smarter-device-manager offer, with the same resource names
     #[cfg(feature = "people")]

@@ -120,8 +120,8 @@ pub struct Flags {
         default_value_t = limits::AGENT_CONFIGURATIONS
     )]
     max_configurations: usize,
-    /// Highest number of Instances of all Configurations together. Each may have half of what the others leave; further
-    /// devices are ignored, and its status says so
+    /// Highest number of Instances of all Configurations together. Each namespace and each Configuration may have a part; further
+    /// devices are ignored, and the status says so
     #[arg(
         long,
         env = "PETIOLE_MAX_INSTANCES",

@@ -207,8 +207,8 @@ pub struct DiscoveryHandlerInfo {
     #[schemars(length(max = limits::DETAILS_MAX))]
     pub discovery_details: String,
 
-    /// Values handed to the handler. `udev` reads two, and a handler in another process gets all; the status names those that
-    /// nobody reads.
+    /// Values handed to the handler. `onvif` takes all for credentials, `mqtt`, `probe` and `udev` read some, and a handler in another
+    /// process gets all; the status names those that nobody reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::DISCOVERY_PROPERTIES_MAX))]
     pub discovery_properties: Option<Vec<DiscoveryProperty>>,
