@@ -23,8 +23,8 @@ connects to the socket NAME/NAME.sock in its --isolated-dir.
 zeroconf, onvif and udev need the network of the node, and udev its /sys and /run/udev. opcua needs it for servers that announce themselves; mqtt
 and probe need what reaches the MQTT broker and the hosts.")]
 pub struct Flags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, udev, onvif, opcua, mqtt, probe or debugEcho
-    #[arg(value_parser = handlers::ISOLATABLE, hide_possible_values = true)]
+    /// Handler, as in `discoveryHandler.name` of a Configuration
+    #[arg(value_parser = handlers::ISOLATABLE)]
     name: String,
     /// Folder of the handler's socket: the handler's own folder in the agent's --isolated-dir
     /// [default: /var/lib/akri/isolated/NAME]
@@ -59,21 +59,15 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::Cli;
+    use crate::discovery::handlers;
     use clap::Parser as _;
 
     #[test]
     fn a_handler_whose_devices_the_protocol_cannot_describe_is_not_isolated() {
         let agent = ["agent", "--node-name", "box", "--isolate-handlers"];
-        for (name, is_taken) in [
-            ("zeroconf", true),
-            ("debugEcho", true),
-            ("udev", true),
-            ("opcua", true),
-            ("mqtt", true),
-            ("probe", true),
-            ("onvif", true),
-            ("cdi", false),
-        ] {
+        for handler in handlers::builtin() {
+            let name = handler.name();
+            let is_taken = !["cdi", "paths"].contains(&name);
             let isolated = agent.iter().chain([&name]);
             let isolated = ["petiole"].iter().chain(isolated);
             assert_eq!(Cli::try_parse_from(isolated).is_ok(), is_taken, "{name}");

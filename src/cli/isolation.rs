@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(super) struct IsolationFlags {
-    /// Built-in handlers that run as processes of their own, by `petiole handler`, instead of in the agent: zeroconf,
-    /// udev, onvif, opcua, mqtt, probe, debugEcho
+    /// Built-in handlers that run as processes of their own, by `petiole handler`, instead of in the agent
     #[arg(
         long,
         env = "PETIOLE_ISOLATE_HANDLERS",
         value_name = "NAME,...",
         value_delimiter = ',',
-        value_parser = handlers::ISOLATABLE,
-        hide_possible_values = true
+        value_parser = handlers::ISOLATABLE
     )]
     isolate_handlers: Vec<String>,
     /// Folder with a folder for each of these processes, NAME, in which it serves; its group is the process's [default: `isolated` in --state]

@@ -61,7 +61,7 @@ impl Flags {
     /// Returns what to log where the user has not said.
     pub(in crate::cli) fn log(&self) -> &'static str {
         if self.run.verbose {
-            "warn,petiole_mdns=debug,petiole::discovery::handlers::onvif=debug,petiole::discovery::handlers::opcua=debug,petiole::discovery::handlers::mqtt=debug,petiole::discovery::handlers::probe=debug,petiole::progress=debug"
+            "warn,petiole_mdns=debug,petiole::discovery::handlers=debug,petiole::progress=debug"
         } else {
             "warn,petiole::progress=debug"
         }
