@@ -31,6 +31,7 @@ const STEPS: &[(u64, Step)] = &[
     (11, device_comes),
     (3, device_moves),
     (4, device_returns_late),
+    (4, device_blinks),
     (6, cut_link),
     (3, cut_links),
     (7, restart_agent),
@@ -125,6 +126,29 @@ fn comes(world: &Rc<World>, n: usize) {
             thing.seen_by.insert(at);
         }
     });
+}
+
+/// A device with a bad contact: it goes and returns within milliseconds, and Pods that want it come meanwhile. It may be gone at the
+/// end.
+fn device_blinks(world: &Rc<World>) {
+    let (n, machine) = (some_device(world), &world.machine);
+    let mut at = 0;
+    for _ in 0..machine.between(1, 3) {
+        later(world, at, move |world| {
+            world.change_device(n, |thing| thing.seen_by.clear());
+        });
+        at += machine.between(0, 40);
+        later(world, at, move |world| comes(world, n));
+        at += machine.between(0, 40);
+    }
+    if machine.chance(50) {
+        later(world, at, move |world| {
+            world.change_device(n, |thing| thing.seen_by.clear());
+        });
+    }
+    for _ in 0..2 {
+        later(world, machine.between(0, 200), create_pod);
+    }
 }
 
 /// A device goes, and returns while the deletion of its Instance is on its way.
