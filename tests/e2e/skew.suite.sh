@@ -139,7 +139,10 @@ exec awk -v agents=$1 -v controllers=$2 '
   { sub("localhost/petiole:dev", "localhost/petiole:" tag); print }'
 X
   chmod +x "$SUITE/images"
-  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" "${DEVICES[@]}" --post-renderer "$SUITE/images" --wait --timeout 120s >/dev/null
+  # The older version does not stand by: two of its agents on one node would want one port.
+  local surge=()
+  [ "$1" != "$OLD_TAG" ] || surge=(--set agent.maxSurge=0)
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" "${DEVICES[@]}" "${surge[@]}" --post-renderer "$SUITE/images" --wait --timeout 120s >/dev/null
   agents_are_ready
   equal "the images of the agents" "localhost/petiole:$1" "$(kubectl -n petiole get daemonset petiole-agent -o 'jsonpath={.spec.template.spec.containers[0].image}')"
   equal "those of the controllers" "localhost/petiole:$2" "$(kubectl -n petiole get deployment petiole-controller -o 'jsonpath={.spec.template.spec.containers[0].image}')"

@@ -316,7 +316,7 @@ pub(super) fn at_rest(world: &Rc<World>) -> Vec<String> {
             ));
         }
     }
-    things(world, &instances, &mut faults);
+    things(world, &instances, &may_show, &mut faults);
     offers(world, &instances, &mut faults);
     brokers::at_rest(world, &instances, &mut faults);
     faults
@@ -330,7 +330,9 @@ fn holder(owner: &str) -> String {
     }
 }
 
-type Holders = (BTreeMap<SlotId, Vec<String>>, BTreeSet<(String, String)>);
+/// Slots, each with one who has it.
+type Owners = BTreeSet<(String, String)>;
+type Holders = (BTreeMap<SlotId, Vec<String>>, Owners);
 
 /// Returns the owners of the slots that containers run with, and all owners that may be shown: an init container that
 /// ended may keep its slot until its Pod ends.
@@ -368,7 +370,7 @@ fn holders(world: &World) -> Holders {
     (running, all)
 }
 
-fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) {
+fn things(world: &World, instances: &[Arc<Instance>], may_show: &Owners, faults: &mut Vec<String>) {
     let mut expected = BTreeMap::<String, BTreeSet<String>>::new();
     for thing in world.devices.all.borrow().iter() {
         for at in &thing.seen_by {
@@ -388,9 +390,15 @@ fn things(world: &World, instances: &[Arc<Instance>], faults: &mut Vec<String>) 
     for instance in instances {
         let name = instance.metadata.name.clone().unwrap_or_default();
         let seen_by = expected.get(&name).cloned().unwrap_or_default();
-        let holders = instance.spec.device_usage.keys();
-        let holders: BTreeSet<String> = holders
-            .filter_map(|slot| Some(owner(instance, slot)?.node().to_string()))
+        let shown = instance.spec.device_usage.iter();
+        // Of the nodes that share a claim the Instance shows one.
+        let its = may_show
+            .iter()
+            .filter(|(slot, _)| slot.rsplit_once('-').is_some_and(|(of, _)| of == name));
+        let holders: BTreeSet<String> = shown
+            .chain(its.map(|(slot, owner)| (slot, owner)))
+            .filter_map(|(_, owner)| SlotOwner::from_usage(owner).ok()?)
+            .map(|owner| owner.node().to_string())
             .collect();
         if seen_by.is_empty() && holders.is_empty() {
             faults.push(format!(
