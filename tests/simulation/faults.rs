@@ -132,22 +132,22 @@ fn comes(world: &Rc<World>, n: usize) {
 /// end.
 fn device_blinks(world: &Rc<World>) {
     let (n, machine) = (some_device(world), &world.machine);
-    let mut at = 0;
-    for _ in 0..machine.between(1, 3) {
+    let mut at = machine.between(0, 300);
+    for _ in 0..machine.between(1, 6) {
         later(world, at, move |world| {
             world.change_device(n, |thing| thing.seen_by.clear());
         });
-        at += machine.between(0, 40);
+        at += machine.between(0, 60);
         later(world, at, move |world| comes(world, n));
-        at += machine.between(0, 40);
+        at += machine.between(0, 60);
     }
     if machine.chance(50) {
         later(world, at, move |world| {
             world.change_device(n, |thing| thing.seen_by.clear());
         });
     }
-    for _ in 0..2 {
-        later(world, machine.between(0, 200), create_pod);
+    for _ in 0..4 {
+        later(world, machine.between(0, 500), create_pod);
     }
 }
 
