@@ -130,19 +130,22 @@ refused() {
   kubectl get pods -o json | jq -r '.items[] | select(.status.phase == "Failed") | .metadata.name'
 }
 
-# upgrade AGENTS CONTROLLERS: the newer chart, with the images of these tags.
+# upgrade AGENTS CONTROLLERS: the newer chart, with the images of these tags. Older agents are those of the older chart, as they are until
+# their DaemonSet is replaced: the newer chart starts an agent in ways that the older one does not know.
 upgrade() {
+  local agents=$SUITE/agents.yaml
+  : >"$agents"
+  [ "$1" != "$OLD_TAG" ] || helm template petiole "$OLD_CHART" "${CHART_VALUES[@]}" --set image.tag=$OLD_TAG "${DEVICES[@]}" |
+    awk -v RS='---\n' '/\nkind: DaemonSet\n/ { printf "---\n%s", $0 }' >"$agents"
   cat >"$SUITE/images" <<X
 #!/bin/sh
-exec awk -v agents=$1 -v controllers=$2 '
-  /^kind: / { tag = \$2 == "DaemonSet" ? agents : controllers }
-  { sub("localhost/petiole:dev", "localhost/petiole:" tag); print }'
+awk -v RS='---\n' -v agents=$1 -v controllers=$2 '
+  /\nkind: DaemonSet\n/ { if (agents == "$OLD_TAG") next }
+  { gsub("localhost/petiole:dev", "localhost/petiole:" (/\nkind: DaemonSet\n/ ? agents : controllers)); printf "---\n%s", \$0 }'
+cat "$agents"
 X
   chmod +x "$SUITE/images"
-  # The older version does not stand by: two of its agents on one node would want one port.
-  local surge=()
-  [ "$1" != "$OLD_TAG" ] || surge=(--set agent.maxSurge=0)
-  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" "${DEVICES[@]}" "${surge[@]}" --post-renderer "$SUITE/images" --wait --timeout 120s >/dev/null
+  helm upgrade petiole "$CHART" "${CHART_VALUES[@]}" "${DEVICES[@]}" --post-renderer "$SUITE/images" --wait --timeout 120s >/dev/null
   agents_are_ready
   equal "the images of the agents" "localhost/petiole:$1" "$(kubectl -n petiole get daemonset petiole-agent -o 'jsonpath={.spec.template.spec.containers[0].image}')"
   equal "those of the controllers" "localhost/petiole:$2" "$(kubectl -n petiole get deployment petiole-controller -o 'jsonpath={.spec.template.spec.containers[0].image}')"
