@@ -60,7 +60,7 @@ write() {
 
 # A Configuration with every field at its bound, or at what the bound of the whole leaves of it.
 at_bounds() { # TENANT NAME [OPTIONS of at_bounds.py]
-  python3 "$E2E/at_bounds.py" Configuration "tenant-$1" "$2" .nodeSelector=null ".resourceName=\"akri.sh/$2\"" \
+  python3 "$E2E/at_bounds.py" Configuration "tenant-$1" "$2" .nodeSelector=null ".resourceName=\"akri.sh/$2\"" .allocation='"DevicePlugin"' \
     ".discoveryHandler.discoveryProperties[].valueFrom=null" .instanceServiceSpec=null .configurationServiceSpec=null \
     .instanceName='"{DEBUG_ECHO_DESCRIPTION}"' .containerDevices.path="\"/dev/$(printf 'x%.0s' {1..250})\"" "${@:3}" <"$SUITE/definitions"
 }
