@@ -7,12 +7,13 @@ mod classes;
 use super::{outcome::Problems, shared::Shared};
 use crate::{
     api::{configuration::Problem, reason::Reason},
-    model::dra,
+    model::{dra, typed_names::ConfigurationKey},
     publish,
 };
+use classes::Refused;
 use petiole_base::collect::CollectMap as _;
 use petiole_dra::slices::{PoolState, Publisher, Scope};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -33,6 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
             let (client, driver) = (shared.client.clone(), dra::DRIVER.to_owned());
             let publisher = Publisher::new(client.clone(), driver, Scope::Shared, published);
             let states = publisher.states();
+            let (refuse, refused) = watch::channel(Refused::new());
             let follow = async {
                 loop {
                     offered.changed().await?;
@@ -46,8 +48,8 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
                 biased; // what is simulated has one order
                 followed = follow => followed?,
                 () = publisher.run() => {}
-                () = classes::keep(client, shared.offered.subscribe()) => {}
-                () = report(states, &shared.not_offered) => {}
+                () = classes::keep(client, shared.offered.subscribe(), &refuse) => {}
+                () = report(states, refused, &shared.not_offered) => {}
             }
         }
     };
@@ -57,28 +59,40 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
         .unwrap_or(Ok(()))
 }
 
-/// Says what is amiss with pools, for the conditions of their Configurations.
+/// Says what is amiss with pools and classes, for the conditions of their Configurations.
 async fn report(
     mut states: watch::Receiver<BTreeMap<String, PoolState>>,
+    mut refused: watch::Receiver<Refused>,
     to: &watch::Sender<Problems>,
 ) {
     loop {
-        let now = problems(&states.borrow_and_update());
-        if !now.is_empty()
-            && timeout(LASTS, states.changed())
-                .await
-                .is_ok_and(|c| c.is_ok())
-        {
-            continue;
-        }
-        publish::if_changed(to, now);
-        if states.changed().await.is_err() {
+        let now = problems(&states.borrow_and_update(), &refused.borrow_and_update());
+        let mut changed = pin!(async {
+            tokio::select! {
+                biased; // what is simulated has one order
+                changed = states.changed() => changed,
+                changed = refused.changed() => changed,
+            }
+        });
+        let soon = if now.is_empty() {
+            None
+        } else {
+            timeout(LASTS, changed.as_mut()).await.ok()
+        };
+        let changed = match soon {
+            Some(changed) => changed,
+            None => {
+                publish::if_changed(to, now);
+                changed.await
+            }
+        };
+        if changed.is_err() {
             return;
         }
     }
 }
 
-fn problems(states: &BTreeMap<String, PoolState>) -> Problems {
+fn problems(states: &BTreeMap<String, PoolState>, refused: &Refused) -> Problems {
     let problem = |(pool, state): (&String, &PoolState)| {
         let problem = match state {
             PoolState::Published => return None,
@@ -95,7 +109,12 @@ fn problems(states: &BTreeMap<String, PoolState>) -> Problems {
         };
         Some((dra::configuration_of(pool)?, problem))
     };
-    states.iter().filter_map(problem).collect_map()
+    let of_class = |(of, why): (&ConfigurationKey, &String)| {
+        let message = format!("Pods get the devices by no claim, it is tried again: {why}");
+        (of.clone(), Problem::new(Reason::SlicesRefused, message))
+    };
+    let of_pools = states.iter().filter_map(problem);
+    refused.iter().map(of_class).chain(of_pools).collect_map()
 }
 
 #[cfg(test)]
@@ -108,6 +127,7 @@ mod tests {
         let pools = |state| BTreeMap::from([("lab/cam".to_owned(), state)]);
         let failed = || pools(PoolState::Failed("conflict".to_owned()));
         let (states, seen) = watch::channel(failed());
+        let (refuse, refused) = watch::channel(Refused::new());
         let to = watch::Sender::new(Problems::new());
         let mut said = to.subscribe();
         let sequence = async {
@@ -121,10 +141,14 @@ mod tests {
             assert_eq!(begun.elapsed(), LASTS);
             states.send_replace(pools(PoolState::Published));
             said.changed().await.unwrap();
-            assert!(said.borrow().is_empty() && begun.elapsed() == LASTS);
+            assert!(said.borrow_and_update().is_empty() && begun.elapsed() == LASTS);
+            let of = ConfigurationKey::new("lab", "cam");
+            refuse.send_replace(Refused::from([(of, "it exists".to_owned())]));
+            said.changed().await.unwrap();
+            assert_eq!(begun.elapsed(), LASTS * 2);
         };
         tokio::select! {
-            () = report(seen, &to) => panic!("it goes on"),
+            () = report(seen, refused, &to) => panic!("it goes on"),
             () = sequence => {}
         }
     }
@@ -132,11 +156,14 @@ mod tests {
     #[test]
     fn a_pool_that_the_server_does_not_take_as_it_is_is_a_problem_of_its_configuration() {
         let state = |pool: &str, state| (format!("lab/{pool}"), state);
-        let problems = problems(&BTreeMap::from([
-            state("a", PoolState::Published),
-            state("b", PoolState::Trimmed("b-1".to_owned())),
-            state("c", PoolState::Failed("no rights".to_owned())),
-        ]));
+        let problems = problems(
+            &BTreeMap::from([
+                state("a", PoolState::Published),
+                state("b", PoolState::Trimmed("b-1".to_owned())),
+                state("c", PoolState::Failed("no rights".to_owned())),
+            ]),
+            &Refused::new(),
+        );
         let said = problems
             .iter()
             .map(|(key, problem)| (key.to_string(), problem.reason.as_str()));

@@ -9,7 +9,7 @@ use crate::{
     api::configuration::{Allocation, Configuration},
     cluster::{self, dra_kind, watch::Read},
     model::{
-        dra::{self, CLASS_LABEL, CLASS_MANAGER},
+        dra::{self, CLASS_LABEL, CLASS_MANAGER, CLASS_PREFIX},
         typed_names::ConfigurationKey,
     },
 };
@@ -150,7 +150,7 @@ async fn stale(
                         .labels()
                         .get(CLASS_LABEL)
                         .is_some_and(|by| by == CLASS_MANAGER);
-                    is_ours && name.starts_with("akri.") && !classes.contains(&name)
+                    is_ours && name.starts_with(CLASS_PREFIX) && !classes.contains(&name)
                 }
             };
             stale.extend(is_stale.then_some(Stale { kind, name }));

@@ -9,6 +9,8 @@ pub const CDI_KIND: &str = "akri.sh/claim";
 /// The label of the classes of Configurations, and its value.
 pub const CLASS_LABEL: &str = "app.kubernetes.io/managed-by";
 pub const CLASS_MANAGER: &str = "petiole";
+/// The beginning of their names.
+pub const CLASS_PREFIX: &str = "akri.";
 /// The longest name of a device, in bytes, which is Kubernetes' own. Beyond it: the name of its Instance is cut, and ends with a digest.
 const DEVICE_NAME_MAX: usize = 63;
 
@@ -25,7 +27,7 @@ pub fn configuration_of(pool: &str) -> Option<ConfigurationKey> {
 
 /// Returns the name of the DeviceClass of a Configuration.
 pub fn class_name(of: &ConfigurationKey) -> String {
-    format!("akri.{}.{}", of.namespace, of.name)
+    format!("{CLASS_PREFIX}{}.{}", of.namespace, of.name)
 }
 
 /// Returns the name of the device of an Instance.
