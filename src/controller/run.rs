@@ -7,7 +7,6 @@ use super::{
     nodes::{self, absent_node::Now},
     offered,
     outcome::Note,
-    queue::Waits,
     services,
     shared::Shared,
     status, tally,
@@ -186,19 +185,16 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
 /// Visits every object, for the metrics and for the scheduler.
 fn count(shared: &Shared, counts: &mut Counts, world: Option<&World>) {
     counts.count(world);
-    counts.again_in(offer(shared, world).first());
+    offer(shared, world);
 }
 
-/// Says what the scheduler is to be offered of the devices of this world. Returns when that is another though nothing changes.
-fn offer(shared: &Shared, world: Option<&World>) -> Waits {
-    let Some(prefixes) = &shared.settings.claims else {
-        return Waits::default();
-    };
-    let (before, now) = (shared.offered.borrow().clone(), shared.clock.now());
-    let planned = world.map(|world| offered::plan::plan(world, prefixes, now, before.as_deref()));
-    let (offered, waits) = planned.unzip();
-    publish::if_changed(&shared.offered, offered.map(Arc::new));
-    waits.unwrap_or_default()
+/// Says what the scheduler is to be offered of the devices of this world.
+fn offer(shared: &Shared, world: Option<&World>) {
+    if let Some(prefixes) = &shared.settings.claims {
+        let before = shared.offered.borrow().clone();
+        let offered = world.map(|world| offered::plan::plan(world, prefixes, before.as_deref()));
+        publish::if_changed(&shared.offered, offered.map(Arc::new));
+    }
 }
 
 fn write(shared: &Shared, notes: Vec<Note>) {
@@ -212,8 +208,6 @@ struct Counts {
     not_before: Instant,
     /// True if something has changed since the last count.
     is_outdated: bool,
-    /// The time at which the same objects count as others.
-    again: Option<Instant>,
 }
 
 impl Counts {
@@ -221,7 +215,6 @@ impl Counts {
         Self {
             not_before: Instant::now(),
             is_outdated: true,
-            again: None,
         }
     }
 
@@ -232,12 +225,7 @@ impl Counts {
     }
 
     fn due_at(&self) -> Option<Instant> {
-        let outdated = self.is_outdated.then_some(self.not_before);
-        outdated.into_iter().chain(self.again).min()
-    }
-
-    fn again_in(&mut self, wait: Option<Duration>) {
-        self.again = wait.map(|wait| Instant::now() + wait);
+        self.is_outdated.then_some(self.not_before)
     }
 
     fn count(&mut self, world: Option<&World>) {

@@ -179,6 +179,37 @@ test_pods_follow_a_device_that_is_gone() {
   within 40 "nothing is offered any more" has_devices default/cam 0
 }
 
+test_a_pod_of_two_devices_follows_them() {
+  fresh
+  announce camera door _rtsp._tcp 554
+  announce camera gate _rtsp._tcp 555
+  configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 5, allocation: DRA, whenGone: Evict"
+  within 15 "they are offered" has_devices default/cam 2
+  # Its claim has both, and its status names none of them.
+  pod both - cam=2
+  within 15 "a Pod has them" is_running both
+  goodbye door
+  goodbye gate
+  within 60 "it is evicted" is_empty kubectl get pods -o name
+}
+
+test_a_class_of_somebody_else_stays_and_the_configuration_says_so() {
+  fresh
+  kubectl create -f - >/dev/null <<X
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: akri.default.cam}
+spec: {}
+X
+  echoes cam 1 "allocation: DRA"
+  within 20 "the Configuration says so" is_ready_as cam "False SlicesRefused"
+  equal "the class of somebody else" '{}' "$(kubectl get deviceclass akri.default.cam -o 'jsonpath={.spec}')"
+  kubectl delete deviceclass akri.default.cam >/dev/null
+  within 70 "the name is taken when it is free" is_ready_as cam "True Working"
+  pod first - cam
+  within 15 "a Pod gets the device" is_running first
+}
+
 runs_on() { # DEPLOYMENT NODE: its only Pod
   [ "$(kubectl get pods -l "app=$1" -o json | jq -r '[.items[] | select(.metadata.deletionTimestamp == null) | "\(.status.phase) \(.spec.nodeName)"] | join(", ")')" = "Running $2" ]
 }

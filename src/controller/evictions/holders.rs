@@ -31,9 +31,10 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// UIDs of claims.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Held {
-    pub(crate) ids: BTreeSet<String>,
-    /// The slots among them whose device is lost, each with its Instance.
-    pub(crate) due: BTreeMap<String, InstanceKey>,
+    /// How many slots each id stands for: a claim may have several.
+    pub(crate) ids: BTreeMap<String, u64>,
+    /// The Instance of each slot among them whose device is lost.
+    pub(crate) due: BTreeMap<String, Vec<InstanceKey>>,
     /// The time that has passed since the devices were lost, at least.
     pub(crate) lost_for: Duration,
 }
@@ -89,18 +90,21 @@ impl<'a> Holders<'a> {
         let named: BTreeSet<&str> = askers.iter().flat_map(|asker| asker.ids.clone()).collect();
         for asker in askers {
             let of = asker.ids.iter().filter_map(|id| held.due.get(*id));
-            add(&mut self.certain, asker.pod, of);
+            add(&mut self.certain, asker.pod, of.flatten());
         }
-        let left = held.ids.iter().filter(|id| !named.contains(id.as_str()));
-        let left = left.count();
+        let left = held
+            .ids
+            .iter()
+            .filter(|(id, _)| !named.contains(id.as_str()));
+        let left: u64 = left.map(|(_, slots)| slots).sum();
         let due = (held.due.iter()).filter(|(id, _)| !named.contains(id.as_str()));
-        let due: Vec<&InstanceKey> = due.map(|(_, key)| key).collect();
+        let due: Vec<&InstanceKey> = due.flat_map(|(_, of)| of).collect();
         let others: Vec<_> = (askers.iter()).filter(|asker| asker.unnamed > 0).collect();
         let asked: u64 = others.iter().map(|asker| asker.unnamed).sum();
-        if u64::try_from(left) != Ok(asked) {
+        if left != asked {
             return; // a Pod has just begun or ended, and the next look finds it
         }
-        let is_certain = due.len() == left || others.len() == 1;
+        let is_certain = u64::try_from(due.len()) == Ok(left) || others.len() == 1;
         let list = if is_certain {
             &mut self.certain
         } else {
@@ -165,7 +169,7 @@ fn asker<'a>(pod: &'a PodPart, resource: &ResourceName, held: &Held) -> Option<A
     let named: BTreeSet<&str> = of_plugins.into_iter().flat_map(ids).collect();
     let claims = of_claims.into_iter().flat_map(ids);
     let claims = claims.filter_map(claim_file::claim_of);
-    let claims: Vec<&str> = claims.filter(|uid| held.ids.contains(*uid)).collect();
+    let claims: Vec<&str> = claims.filter(|uid| held.ids.contains_key(*uid)).collect();
     let amount = asked(pod).get(resource).copied().unwrap_or_default();
     (amount > 0 || !claims.is_empty()).then(|| Asker {
         pod,

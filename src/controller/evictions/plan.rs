@@ -137,12 +137,13 @@ impl Action {
         };
         let held = self.held.entry(resource.clone()).or_default();
         if let Some(lost) = lost.filter(|lost| lost.slots.contains(slot)) {
-            held.due.insert(id.clone(), of.key.clone());
+            let due = held.due.entry(id.clone()).or_default();
+            due.push(of.key.clone());
             if lost.cause == Cause::Gone {
                 held.lost_for = of.grace;
             }
         }
-        held.ids.insert(id);
+        *held.ids.entry(id).or_default() += 1;
     }
 }
 

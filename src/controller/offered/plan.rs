@@ -3,22 +3,17 @@
 //! | a device | is published |
 //! |---|---|
 //! | that some nodes see | for these nodes |
-//! | that no node sees | with a taint that keeps new Pods away |
-//! | that no node has seen for the grace period, of a Configuration with `whenGone: Evict` | with a taint that evicts its Pods |
+//! | that no node sees | with a taint that keeps new Pods away; none evicts, because `evictions` knows why it is seen no more |
 //! | whose slots device plugins gave to containers | with the other slots; with none left, with a taint |
 //!
-//! An Instance stays as long as a container has a slot of it, so a device is published until then, too: Kubernetes evicts no Pod for a
-//! device that is in no slice.
+//! An Instance stays as long as a container has a slot of it, so a device is published until then, too.
 use crate::{
     api::{
         attributes::attributes,
-        configuration::{Allocation, Configuration, WhenGone},
+        configuration::{Allocation, Configuration},
         instance::{Instance, is_seen},
     },
-    controller::{
-        queue::Waits,
-        world::{NodeState, World},
-    },
+    controller::world::{NodeState, World},
     model::{
         dra,
         instance_name::InstanceKey,
@@ -30,7 +25,6 @@ use crate::{
 use k8s_openapi::{
     api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
     apimachinery::pkg::api::resource::Quantity,
-    jiff::Timestamp,
 };
 use petiole_base::collect::CollectMap as _;
 use petiole_dra::{
@@ -41,7 +35,6 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 /// The most nodes to which a device is offered: a slice has 64 devices, and an object 1.5 MiB. Beyond it: those that come first by
@@ -67,9 +60,9 @@ pub(crate) struct Offered {
 /// A DeviceClass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Class {
-    of: ConfigurationKey,
+    pub(crate) of: ConfigurationKey,
     /// The resource by which Pods get a device without a claim of theirs.
-    resource: Option<ResourceName>,
+    pub(crate) resource: Option<ResourceName>,
 }
 
 impl Class {
@@ -90,31 +83,29 @@ impl Class {
 
 type Offering<'a> = BTreeMap<&'a ConfigurationKey, &'a Arc<Configuration>>;
 
-/// Returns what is offered of the devices of a cluster, and when that is another though nothing changes. Resources may have the
-/// `prefixes`. What was offered before stays of Configurations that cannot be read just now.
+/// Returns what is offered of the devices of a cluster. Resources may have the `prefixes`. What was offered before stays of
+/// Configurations that cannot be read just now.
 pub(crate) fn plan(
     world: &World,
     prefixes: &ResourcePrefixes,
-    now: Timestamp,
     before: Option<&Offered>,
-) -> (Offered, Waits) {
+) -> Offered {
     let is_offered = |of: &Configuration| {
         of.spec.allocation == Allocation::Dra && of.metadata.deletion_timestamp.is_none()
     };
     let offering = world.configurations.iter();
     let offering: Offering<'_> = offering.filter(|(_, of)| is_offered(of)).collect_map();
-    let mut waits = Waits::default();
     // Every object is visited for them.
     let mut offered = if offering.is_empty() {
         Offered::default()
     } else {
         Offered {
-            pools: pools(world, &offering, now, &mut waits),
+            pools: pools(world, &offering),
             classes: classes(world, &offering, prefixes),
         }
     };
     let Some(before) = before else {
-        return (offered, waits);
+        return offered;
     };
     for key in world.unreadable.keys() {
         let (pool, class) = (dra::pool_name(key), dra::class_name(key));
@@ -124,17 +115,15 @@ pub(crate) fn plan(
             offered.classes.insert(class, known.clone());
         }
     }
-    (offered, waits)
+    offered
 }
 
-fn pools(world: &World, offering: &Offering<'_>, now: Timestamp, waits: &mut Waits) -> Vec<Pool> {
+fn pools(world: &World, offering: &Offering<'_>) -> Vec<Pool> {
     let mut devices: BTreeMap<ConfigurationKey, Vec<Device>> = BTreeMap::new();
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let left = until_lost(instance, configuration, now).filter(|left| !left.is_zero());
-            left.into_iter().for_each(|left| waits.add(left));
-            let device = device(key, instance, configuration, &world.nodes, now);
+            let device = device(key, instance, configuration, &world.nodes);
             devices.entry(of).or_default().push(device);
         }
     }
@@ -173,23 +162,18 @@ fn device(
     instance: &Instance,
     configuration: &Configuration,
     nodes: &BTreeMap<NodeName, Arc<NodeState>>,
-    now: Timestamp,
 ) -> Device {
     let status = instance.status.as_ref();
     let mut seen_by = instance.spec.nodes.clone();
     seen_by.retain(|node| status.is_none_or(|status| is_seen(status, node)));
     let mut taints = vec![];
     if seen_by.is_empty() {
-        let effect = match until_lost(instance, configuration, now) {
-            Some(Duration::ZERO) => TaintEffect::NoExecute,
-            Some(_) | None => TaintEffect::NoSchedule,
-        };
-        taints.push(taint(GONE, effect));
+        taints.push(taint(GONE));
     }
     let all = i64::from(instance.spec.capacity);
     let free = all - by_plugins(instance);
     if free < 1 {
-        taints.push(taint(IN_USE, TaintEffect::NoSchedule));
+        taints.push(taint(IN_USE));
     }
     let is_shared = all > 1;
     let one = || Quantity("1".to_owned());
@@ -233,24 +217,11 @@ fn by_plugins(instance: &Instance) -> i64 {
     i64::try_from(count.count()).unwrap_or(i64::MAX)
 }
 
-/// Returns the time until the Pods of a device that no node sees are evicted; `None` if they never are.
-fn until_lost(instance: &Instance, of: &Configuration, now: Timestamp) -> Option<Duration> {
-    let status = instance
-        .status
-        .as_ref()
-        .filter(|_| of.spec.when_gone == WhenGone::Evict)?;
-    let passed = now
-        .as_second()
-        .saturating_sub(status.unavailable_since()?.as_second());
-    let left = of.spec.grace_period_seconds.saturating_sub(passed);
-    Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
-}
-
-fn taint(key: &str, effect: TaintEffect) -> Taint {
+fn taint(key: &str) -> Taint {
     Taint {
         key: key.to_owned(),
         value: String::new(),
-        effect,
+        effect: TaintEffect::NoSchedule,
         time_added: None,
     }
 }

@@ -44,12 +44,18 @@ fn young(name: &str, age: i64) -> PodPart {
 
 /// The slots that a node holds, of which `due` are lost. Their Instances have the same names.
 fn held(ids: &[&str], due: &[&str]) -> Held {
-    let of = |id: &&str| ((*id).to_owned(), InstanceKey::new("default", *id));
-    Held {
-        ids: ids.iter().map(|&id| id.to_owned()).collect(),
-        due: due.iter().map(of).collect(),
+    let mut held = Held {
         lost_for: Duration::from_secs(60),
+        ..Held::default()
+    };
+    for id in ids {
+        *held.ids.entry((*id).to_owned()).or_default() += 1;
     }
+    for id in due {
+        let of = held.due.entry((*id).to_owned()).or_default();
+        of.push(InstanceKey::new("default", *id));
+    }
+    held
 }
 
 fn names(holders: &[Holder<'_>]) -> String {
@@ -109,6 +115,24 @@ fn a_claim_is_named_by_its_cdi_device_or_is_the_one_that_was_made_for_a_resource
         ["d", ""]
     );
     assert_eq!(found(&two, &for_resource), ["a", ""]);
+}
+
+#[test]
+fn a_claim_counts_as_many_slots_as_it_has() {
+    let asks = |name, amount| pod(name, amount, &[], json!({}));
+    // One claim of two slots is the Pod's that asks for two.
+    let pair = held(&["u-1", "u-1"], &["u-1", "u-1"]);
+    assert_eq!(found(&pair, &[asks("a", 2)]), ["a", ""]);
+    // One of its two devices is gone, and it is the only Pod.
+    let half = held(&["u-1", "u-1"], &["u-1"]);
+    assert_eq!(found(&half, &[asks("a", 2)]), ["a", ""]);
+    let both = [asks("a", 2), asks("b", 1)];
+    let all = held(&["u-1", "u-1", "u-2"], &["u-1", "u-1", "u-2"]);
+    assert_eq!(found(&all, &both), ["a b", ""]);
+    let some = held(&["u-1", "u-1", "u-2"], &["u-2"]);
+    assert_eq!(found(&some, &both), ["", "a b"]);
+    // A Pod has just begun or ended.
+    assert_eq!(found(&pair, &both), ["", ""]);
 }
 
 #[test]

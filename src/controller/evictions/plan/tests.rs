@@ -65,7 +65,10 @@ fn planned_after(world: &World, evicted: &Evicted, now: Instant) -> Planned {
         let held = action.held.iter();
         let held = held.map(|(resource, h)| {
             let due: Vec<_> = h.due.keys().collect();
-            format!("{resource}: {due:?} of {:?}", h.ids)
+            format!(
+                "{resource}: {due:?} of {:?}",
+                h.ids.keys().collect::<BTreeSet<_>>()
+            )
         });
         let held: Vec<_> = held.collect();
         let lost = action.lost.iter();
