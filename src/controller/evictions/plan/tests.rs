@@ -121,6 +121,28 @@ fn a_claim_that_has_lost_its_device_is_known_by_its_uid() {
 }
 
 #[test]
+fn a_claim_counts_as_many_slots_as_it_has_of_all_instances() {
+    let of = |name: &str, device_usage: Value| {
+        let spec = json!({"shared": true, "nodes": ["a"], "deviceUsage": device_usage});
+        let metadata = json!({"annotations": {"akri.sh/device-id": name}});
+        instance(name, json!({"metadata": metadata, "spec": spec}))
+    };
+    let world = world("Evict")
+        .with_instance(of("cam-1", json!({"cam-1-0": "claim:u-1:a"})))
+        .with_instance(of(
+            "cam-2",
+            json!({"cam-2-0": "claim:u-1:a", "cam-2-1": "claim:u-2:a"}),
+        ))
+        .with_node_devices(says("a", json!([gone("cam-2"), seen("cam-1", "x")])));
+    let planned = planned_after(&world, &Evicted::new(), Instant::now());
+    let held = planned.actions[0].held.values().next().unwrap();
+    let slots: Vec<_> = held.ids.iter().map(|(id, slots)| (&**id, *slots)).collect();
+    assert_eq!(slots, [("u-1", 2), ("u-2", 1)]);
+    let due: Vec<_> = held.due.iter().map(|(id, of)| (&**id, of.len())).collect();
+    assert_eq!(due, [("u-1", 1), ("u-2", 1)]);
+}
+
+#[test]
 fn without_the_field_every_pod_stays() {
     let both = [
         says("a", json!([gone("cam-1")])),
