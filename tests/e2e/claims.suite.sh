@@ -190,7 +190,8 @@ test_a_pod_of_two_devices_follows_them() {
   within 15 "a Pod has them" is_running both
   goodbye door
   goodbye gate
-  within 60 "it is evicted" is_empty kubectl get pods -o name
+  # It must have begun before the loss, so at first it is too young, and the looks at it come after up to 30 s.
+  within 100 "it is evicted" is_empty kubectl get pods -o name
 }
 
 test_a_class_of_somebody_else_stays_and_the_configuration_says_so() {
