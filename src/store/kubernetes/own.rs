@@ -33,7 +33,7 @@ const A_SECOND: u32 = 2;
 /// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
 const LOOK_DELAY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// Watches the object.
 pub(super) async fn follow(
@@ -93,7 +93,8 @@ pub(super) async fn run(
             }
             due = None;
             match writer.carry_out(step, seen.as_deref()).await {
-                None => {}
+                // What could not be written for a while need not be written any more: the next failure is the first of a row.
+                None => backoff.reset(),
                 Some(true) => {
                     backoff.reset();
                     sleep_until(began + next_write(&mut bucket, began - started)).await;
@@ -206,10 +207,23 @@ fn tell(problems: &own_plan::Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::node_devices::{ConfigurationView, NodeDevicesSpec};
+    use crate::{
+        api::node_devices::{ConfigurationView, NodeDevicesSpec},
+        model::{names::ObjectKey, typed_names::ConfigurationKey},
+        store::{
+            interface::{Report, Reports, Store as _},
+            kubernetes::{KubernetesStore, Settings},
+        },
+    };
     use axum::http::{Request, Response};
     use kube::client::Body;
-    use std::convert::Infallible;
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
+        },
+    };
 
     /// Returns the writer of a node, and an API server that answers with this object.
     fn writer(answer: &NodeDevices) -> Writer {
@@ -241,6 +255,74 @@ mod tests {
                 assert_eq!(writer.carry_out(step, None).await, Some(is_kept));
                 assert_eq!(writer.is_cut, !is_kept);
             }
+        }
+    }
+
+    /// Returns a store whose API server counts what it is asked for, and refuses it or answers with this object.
+    fn counted(
+        object: &NodeDevices,
+        state: &std::path::Path,
+    ) -> (KubernetesStore, Arc<AtomicUsize>, Arc<AtomicBool>) {
+        let (asked, refuses) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let answer = serde_json::to_vec(object).unwrap();
+        let (count, is_busy) = (asked.clone(), refuses.clone());
+        let answer = move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let status = if is_busy.load(Ordering::Relaxed) {
+                503
+            } else {
+                200
+            };
+            let response = Response::builder().status(status);
+            let response = response.body(Body::from(answer.clone())).unwrap();
+            async move { Ok::<_, Infallible>(response) }
+        };
+        let settings = Settings {
+            node_name: "a".into(),
+            namespaces: vec![],
+            state: state.to_owned(),
+            max_configurations: 100,
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        let store = KubernetesStore::new(client, settings).unwrap();
+        (store, asked, refuses)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_longer_had_to_be_written_makes_the_next_failure_the_first_of_a_row() {
+        let reports = |generation| {
+            let report = Report {
+                complete: true,
+                generation: Some(generation),
+                ..Report::default()
+            };
+            let of = [(ConfigurationKey::new("default", "cam".to_owned()), report)].into();
+            Reports { of, is_whole: true }
+        };
+        let stands = NodeDevices::new("a", own_plan::wanted(&reports(1).of, &[].into()));
+        let state = tempfile::tempdir().unwrap();
+        let (store, asked, refuses) = counted(&stands, state.path());
+        let own = watch::Sender::new(objects::Set::default());
+        own.send_replace(Some(Arc::new(objects::Objects {
+            objects: [(ObjectKey::new("", "a"), Arc::new(stands))].into(),
+            ..objects::Objects::default()
+        })));
+        refuses.store(true, Ordering::Relaxed);
+        let test = async {
+            for (generation, seconds) in [(2, 300), (1, 60)] {
+                store.report(reports(generation)).await.unwrap();
+                sleep(Duration::from_secs(seconds)).await;
+            }
+            let before = asked.load(Ordering::Relaxed);
+            store.report(reports(2)).await.unwrap();
+            sleep(2 * FIRST_RETRY).await;
+            let again = asked.load(Ordering::Relaxed) - before;
+            assert!((2..5).contains(&again), "{again} writes");
+        };
+        let shutdown = CancellationToken::new();
+        tokio::select! {
+            ended = run(&store.inner, own.subscribe(), &shutdown) => panic!("{ended:?}"),
+            () = test => {}
         }
     }
 
