@@ -20,6 +20,7 @@ mod running;
 mod server;
 mod service;
 mod told;
+mod unwritten;
 
 use super::{
     device_state::observed_slots,

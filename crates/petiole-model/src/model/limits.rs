@@ -154,7 +154,8 @@ pub struct SlotLimits(BTreeMap<String, u32>);
 
 impl SlotLimits {
     /// Divides the slots among the namespaces of these capacities, and the part of each among its Instances: what one does not
-    /// need the others have. Large capacities are cut, and small ones stay. One slot of each device is always offered.
+    /// need the others have. Large capacities are cut, to a power of two, and small ones stay. One slot of each device is always
+    /// offered.
     pub fn new<'a>(capacities: impl Iterator<Item = (&'a str, i32)>) -> Self {
         let most = u64::from(CAPACITY_MAX.unsigned_abs());
         let mut namespaces: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
@@ -171,7 +172,7 @@ impl SlotLimits {
         let limits = namespaces.iter().map(|(namespace, all)| {
             let limit = largest(most, |limit| total(all, limit) <= part(all, level));
             let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-            ((*namespace).to_owned(), limit)
+            ((*namespace).to_owned(), stable(limit))
         });
         Self(limits.collect_map())
     }
@@ -180,6 +181,15 @@ impl SlotLimits {
     pub fn of(&self, namespace: &str) -> u32 {
         let limit = self.0.get(namespace).copied();
         limit.unwrap_or(CAPACITY_MAX.unsigned_abs())
+    }
+}
+
+/// Returns a limit that stays the same while a few devices come and go: for each change all lists of the namespace are sent to
+/// the kubelet again.
+fn stable(limit: u32) -> u32 {
+    match limit {
+        limit if limit >= CAPACITY_MAX.unsigned_abs() => limit,
+        limit => 1 << limit.ilog2(),
     }
 }
 
@@ -218,10 +228,11 @@ mod tests {
         assert_eq!(of(&[]), 10_000);
         assert_eq!(of(&[i32::MAX, -1]), 10_000);
         assert_eq!(of(&[10_000; 2]), 10_000);
-        assert_eq!(of(&[10_000; 4]), 5_000);
+        assert_eq!(of(&[10_000; 4]), 4_096);
+        assert_eq!(of(&[10_000; 3]), of(&[10_000; 4]));
         let mut mixed = vec![1; 1000];
         mixed.extend([10_000; 100]);
-        assert_eq!(of(&mixed), 190);
+        assert_eq!(of(&mixed), 128);
     }
 
     #[test]
@@ -231,7 +242,7 @@ mod tests {
         let limits = SlotLimits::new(all.into_iter());
         assert_eq!(limits.of("b"), 100.max(limits.of("none")));
         assert!(limits.of("c") >= 9_000);
-        assert_eq!(limits.of("a"), 12);
+        assert_eq!(limits.of("a"), 8);
     }
 
     proptest! {

@@ -1,0 +1,123 @@
+//! Counts the lists that the kubelet has received and not yet written to its checkpoint. A container waits until they all are: its
+//! `Allocate` ends with a write, too, and the kubelet writes one after the other (devicemanager/manager.go: `writeCheckpoint`).
+use petiole_base::inotify::{Inotify, WatchFlags};
+use petiole_kubelet_api::checkpoint::FILE;
+use std::{future::pending, path::PathBuf, time::Duration};
+use tokio::time::Instant;
+
+/// The lists that may wait for their writes. A container that comes then waits for as many.
+pub(super) const AT_ONCE: usize = 4;
+/// The time after which the kubelet is believed to write nothing, because it ended, or writes elsewhere.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The lists without a write.
+#[derive(Debug)]
+pub(super) struct Unwritten {
+    count: usize,
+    /// The time of the last list or write.
+    last: Instant,
+}
+
+impl Unwritten {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            count: 0,
+            last: now,
+        }
+    }
+
+    /// Records that a list is sent.
+    pub(super) fn sent(&mut self, now: Instant) {
+        (self.count, self.last) = (self.count + 1, now);
+    }
+
+    /// Records so many writes. Those of `Allocate` count as of lists.
+    pub(super) fn written(&mut self, writes: usize, now: Instant) {
+        if writes > 0 {
+            (self.count, self.last) = (self.count.saturating_sub(writes), now);
+        }
+    }
+
+    /// Returns the time before which no list may be sent, unless there is another write; `None` if one may be sent now.
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        (self.count >= AT_ONCE).then(|| self.last + PATIENCE)
+    }
+}
+
+/// The watch of the kubelet's checkpoint, which is written to another file and renamed (util/store/filestore.go).
+pub(super) struct Writes {
+    folder: PathBuf,
+    /// `None` while the machine has no more of them: nothing is counted then.
+    inotify: Option<Inotify>,
+}
+
+impl Writes {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            inotify: None,
+        }
+    }
+
+    /// Watches the folder that is at the path now. Returns whether writes are counted.
+    pub(super) fn attach(&mut self) -> bool {
+        if self.inotify.is_none() {
+            self.inotify = Inotify::open().ok();
+        }
+        let inotify = self.inotify.as_ref();
+        inotify.is_some_and(|inotify| inotify.watch(&self.folder, WatchFlags::MOVED_TO).is_ok())
+    }
+
+    /// Waits for writes, and returns how many there were. The call is cancel safe.
+    pub(super) async fn next(&self) -> usize {
+        let Some(inotify) = &self.inotify else {
+            return pending().await;
+        };
+        match inotify.named(FILE, Duration::ZERO).await {
+            Ok(count) => count,
+            Err(_) => pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_write_makes_room_for_a_list_and_a_kubelet_that_writes_nothing_is_not_waited_for() {
+        let began = Instant::now();
+        let mut unwritten = Unwritten::new(began);
+        for _ in 0..AT_ONCE {
+            assert_eq!(unwritten.not_before(), None);
+            unwritten.sent(began);
+        }
+        assert_eq!(unwritten.not_before(), Some(began + PATIENCE));
+        unwritten.written(0, began + PATIENCE / 2);
+        assert_eq!(unwritten.not_before(), Some(began + PATIENCE));
+        unwritten.sent(began);
+        unwritten.written(1, began + PATIENCE / 2);
+        assert_eq!(unwritten.not_before(), Some(began + PATIENCE * 3 / 2));
+        unwritten.written(1, began + PATIENCE / 2);
+        assert_eq!(unwritten.not_before(), None);
+        unwritten.written(AT_ONCE * 2, began);
+        unwritten.sent(began);
+        assert_eq!(unwritten.count, 1, "writes of Allocate are no credit");
+    }
+
+    #[tokio::test]
+    async fn the_writes_of_the_checkpoint_are_counted_and_those_of_other_files_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writes = Writes::new(folder.path().join("kubelet"));
+        assert!(!writes.attach(), "there is no folder yet");
+        fs::create_dir(&writes.folder).unwrap();
+        assert!(writes.attach());
+        for name in [FILE, "camera.sock", FILE, "camera-2.sock"] {
+            let new = writes.folder.join("new");
+            fs::write(&new, "").unwrap();
+            fs::rename(new, writes.folder.join(name)).unwrap();
+        }
+        assert_eq!(writes.next().await, 2);
+    }
+}
