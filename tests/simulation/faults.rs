@@ -19,7 +19,7 @@ type Step = fn(&Rc<World>);
 /// has its slots, and the kubelet's records are read every few seconds.
 const GOES: u64 = 4_000;
 const COMES: u64 = 14_000;
-const ENDS: u64 = 14_000;
+const ENDS: u64 = 15_500;
 /// The time that each refused write adds to them: a slot is released again after the next looks at the kubelet's records.
 const AGAIN: u64 = 10_000;
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The lists that may wait for their writes. A container that comes then waits for as many.
 pub(super) const AT_ONCE: usize = 4;
-/// The time after which the kubelet is believed to write nothing, because it ended, or writes elsewhere.
+/// The time without a write after which one list is believed to be lost: the kubelet ended, or its disk was full.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The lists without a write.
@@ -28,7 +28,10 @@ impl Unwritten {
 
     /// Records that a list is sent.
     pub(super) fn sent(&mut self, now: Instant) {
-        (self.count, self.last) = (self.count + 1, now);
+        let idle = now.saturating_duration_since(self.last);
+        let lost = idle.as_secs() / PATIENCE.as_secs();
+        let lost = usize::try_from(lost).unwrap_or(usize::MAX);
+        (self.count, self.last) = (self.count.saturating_sub(lost) + 1, now);
     }
 
     /// Records so many writes. Those of `Allocate` count as of lists.
@@ -97,6 +100,7 @@ mod tests {
         unwritten.written(0, began + PATIENCE / 2);
         assert_eq!(unwritten.not_before(), Some(began + PATIENCE));
         unwritten.sent(began);
+        assert_eq!(unwritten.count, AT_ONCE + 1);
         unwritten.written(1, began + PATIENCE / 2);
         assert_eq!(unwritten.not_before(), Some(began + PATIENCE * 3 / 2));
         unwritten.written(1, began + PATIENCE / 2);
@@ -104,6 +108,21 @@ mod tests {
         unwritten.written(AT_ONCE * 2, began);
         unwritten.sent(began);
         assert_eq!(unwritten.count, 1, "writes of Allocate are no credit");
+    }
+
+    #[test]
+    fn lists_that_are_lost_slow_down_none_of_those_that_follow() {
+        let mut now = Instant::now();
+        let mut unwritten = Unwritten::new(now);
+        (0..AT_ONCE).for_each(|_| unwritten.sent(now));
+        now = unwritten.not_before().unwrap();
+        for _ in 0..3 {
+            unwritten.sent(now);
+            unwritten.written(1, now);
+            assert_eq!(unwritten.not_before(), None);
+        }
+        unwritten.sent(now + 10 * PATIENCE);
+        assert_eq!(unwritten.count, 1, "after a rest none is waited for");
     }
 
     #[tokio::test]

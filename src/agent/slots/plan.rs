@@ -61,14 +61,22 @@ fn follow_up(interval: Duration) -> Duration {
     interval * 3 / 10
 }
 
-/// Returns the wait for the next look: shorter while a slot was missed once, and while slots wait to be confirmed, which
-/// the last `unconfirmed` looks could not do: then it grows up to less than an Allocate call waits.
-pub(crate) fn next_look(interval: Duration, missed: &Missed, unconfirmed: u32) -> Duration {
+/// Returns the wait for the next look: shorter while a slot was missed once, and no longer than until that was `interval` ago; and
+/// while slots wait to be confirmed, which the last `unconfirmed` looks could not do: then it grows up to less than an Allocate
+/// call waits.
+pub(crate) fn next_look(
+    interval: Duration,
+    missed: &Missed,
+    unconfirmed: u32,
+    now: Duration,
+) -> Duration {
     let (first, longest) = (interval / 40, interval / 5);
-    let calm = if missed.is_empty() {
-        interval / 2
-    } else {
-        follow_up(interval)
+    let due = missed.values().map(|since| *since + interval);
+    let due = due.filter(|due| *due > now).min();
+    let calm = match (missed.is_empty(), due) {
+        (true, _) => interval / 2,
+        (false, None) => follow_up(interval),
+        (false, Some(due)) => follow_up(interval).min(due - now),
     };
     match unconfirmed.checked_sub(1) {
         None => calm,
@@ -277,9 +285,13 @@ mod tests {
     fn a_slot_that_was_missed_once_makes_the_next_look_come_sooner() {
         let interval = at(0).interval;
         let missed = Missed::from([(by_instance(0).slot, Duration::ZERO)]);
-        assert_eq!(next_look(interval, &Missed::new(), 0).as_secs(), 5);
-        assert_eq!(next_look(interval, &missed, 0).as_secs(), 3);
-        let waits = (1..7).map(|tries| next_look(interval, &missed, tries).as_millis());
+        let next = |missed, now| next_look(interval, missed, 0, Duration::from_secs(now)).as_secs();
+        let none = Missed::new();
+        assert_eq!(next(&none, 1), 5);
+        let waits = [0, 3, 6, 9, 10, 11].map(|now| next(&missed, now));
+        assert_eq!(waits, [3, 3, 3, 1, 3, 3]);
+        let waits = (1..7).map(|tries| next_look(interval, &missed, tries, Duration::ZERO));
+        let waits = waits.map(|wait| wait.as_millis());
         assert_eq!(
             waits.collect::<Vec<_>>(),
             [250, 500, 1000, 2000, 2000, 2000]

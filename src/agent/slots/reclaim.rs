@@ -116,7 +116,8 @@ pub(in crate::agent) async fn run(
         } else {
             0
         };
-        let wait = next_look(interval, &memory.missed, memory.unconfirmed);
+        let now = inputs.clock.uptime();
+        let wait = next_look(interval, &memory.missed, memory.unconfirmed, now);
         if arrives_before_look(&mut slots, arrivals, wait).await? {
             sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
         }
