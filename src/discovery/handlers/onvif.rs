@@ -122,7 +122,9 @@ impl Run {
                 self.read_links(&discovery.details, now)?;
             }
             let turn = self.prober.turn(now);
-            turn.send.iter().for_each(|probe| self.network.send(probe));
+            for probe in &turn.send {
+                self.network.send(probe).await;
+            }
             if turn.has_changed {
                 self.catalog.set_cameras(self.prober.devices(), now);
             }

@@ -129,13 +129,16 @@ impl Known {
         self.describe(self.device.scopes.clone(), false)
     }
 
-    fn describe(&mut self, scopes: Vec<String>, is_new: bool) -> bool {
+    /// Takes over what is said. Devices do not always say it in the same order, which is no news.
+    fn describe(&mut self, mut scopes: Vec<String>, is_new: bool) -> bool {
+        scopes.sort();
         let mut xaddrs: Vec<String> = vec![];
         for address in self.heard.values().flat_map(|heard| &heard.xaddrs) {
             if xaddrs.len() < ADDRESSES_MAX && !xaddrs.contains(address) {
                 xaddrs.push(address.clone());
             }
         }
+        xaddrs.sort();
         let mut now = Device {
             endpoint: self.device.endpoint.clone(),
             scopes,

@@ -10,8 +10,9 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     task::Poll,
+    time::Duration,
 };
-use tokio::net::UdpSocket;
+use tokio::{net::UdpSocket, time::timeout};
 
 const PORT: u16 = 3702;
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
@@ -24,6 +25,9 @@ const DATAGRAM_MAX: usize = 65_536;
 const AT_ONCE: usize = 64;
 /// The most bytes that are read before other tasks have their turn.
 const BYTES_AT_ONCE: usize = 128 * 1024;
+
+/// The longest time that a probe waits for room in a socket.
+const SENT_WITHIN: Duration = Duration::from_millis(10);
 
 /// The open sockets.
 pub(super) struct Network {
@@ -95,7 +99,8 @@ impl Network {
         self.paths.keys().copied().collect()
     }
 
-    pub(super) fn send(&self, probe: &Outgoing) {
+    /// Sends a probe. A socket that has just been made is not known to be writable, and one that is full has no room soon.
+    pub(super) async fn send(&self, probe: &Outgoing) {
         let (socket, to) = match probe.to {
             To::Group { link, family } => {
                 let group: SocketAddr = match family {
@@ -112,8 +117,11 @@ impl Network {
                 address,
             ),
         };
-        let sent = socket.map(|socket| socket.try_send_to(&probe.bytes, to));
-        if let Some(Err(error)) = sent {
+        let Some(socket) = socket else {
+            return;
+        };
+        let sent = timeout(SENT_WITHIN, socket.send_to(&probe.bytes, to)).await;
+        if let Err(error) = sent.unwrap_or_else(|late| Err(late.into())) {
             tracing::debug!(%to, %error, "a probe was not sent");
         }
     }

@@ -55,7 +55,43 @@ struct Tracked {
     asked: Option<u64>,
     failures: u32,
     failure: Option<Failure>,
-    facts: Option<(Facts, Option<String>)>,
+    facts: Option<Said>,
+}
+
+impl Tracked {
+    /// Counts a failure, and asks again after a while.
+    fn fail(&mut self, now: Duration) {
+        self.due = Some(now + backoff::after(self.failures, FIRST_RETRY, LAST_RETRY));
+        self.failures += 1;
+    }
+}
+
+/// What a camera has said, and its MAC address.
+type Said = (Facts, Option<String>);
+
+/// Adds what a camera has said `before` to what it says now, where calls were not answered. Returns whether anything was lacking.
+fn complete((facts, mac): &mut Said, (before, mac_before): &Said) -> bool {
+    if facts.failed.is_empty() {
+        return false;
+    }
+    let mut is_lacking = false;
+    if facts.interfaces.is_empty() && !before.interfaces.is_empty() {
+        facts.interfaces.clone_from(&before.interfaces);
+        is_lacking = true;
+    }
+    if facts.information.is_none() && before.information.is_some() {
+        facts.information.clone_from(&before.information);
+        is_lacking = true;
+    }
+    if facts.streams.len() < before.streams.len() {
+        facts.streams.clone_from(&before.streams);
+        is_lacking = true;
+    }
+    if mac.is_none() && mac_before.is_some() {
+        mac.clone_from(mac_before);
+        is_lacking = true;
+    }
+    is_lacking
 }
 
 /// The cameras of a discovery.
@@ -198,9 +234,12 @@ impl Catalog {
                 tracked.asked_at = Some(now);
                 continue;
             }
-            // An address that works stays the camera's own.
+            // An address that works stays the camera's own, also where it is slow once.
             if let Some((facts, _)) = &tracked.facts {
                 urls.sort_by_key(|url| *url != facts.url);
+                if tracked.failures + 1 < FAILURES && urls.first() == Some(&facts.url) {
+                    urls.truncate(1);
+                }
             }
             if !has_news {
                 self.next_refresh = now + BETWEEN_REFRESHES;
@@ -221,15 +260,20 @@ impl Catalog {
         tracked.asked = Some(camera.generation);
         match outcome.result {
             Ok(facts) => {
-                tracked.failures = 0;
+                let mut said = (facts, outcome.mac);
+                let is_lacking = tracked.failures + 1 < FAILURES
+                    && (tracked.facts.as_ref()).is_some_and(|before| complete(&mut said, before));
+                if is_lacking {
+                    tracked.fail(now);
+                } else {
+                    tracked.failures = 0;
+                    tracked.due = Some(now + REFRESH);
+                }
                 tracked.failure = None;
-                tracked.due = Some(now + REFRESH);
-                tracked.facts = Some((facts, outcome.mac));
+                tracked.facts = Some(said);
             }
             Err(failure) => {
-                let wait = backoff::after(tracked.failures, FIRST_RETRY, LAST_RETRY);
-                tracked.due = Some(now + wait);
-                tracked.failures += 1;
+                tracked.fail(now);
                 tracked.failure = Some(failure);
                 if tracked.failures >= FAILURES {
                     tracked.facts = None;
@@ -254,11 +298,12 @@ impl Catalog {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Returns whether every camera has been asked once.
+    /// Returns whether every camera has answered, or failed as often as one that is known may.
     pub(super) fn is_settled(&self) -> bool {
-        self.cameras
-            .values()
-            .all(|tracked| tracked.asked_at.is_some())
+        self.cameras.values().all(|tracked| {
+            let has_failed = tracked.failure.is_some() && tracked.failures < FAILURES;
+            tracked.asked_at.is_some() && !has_failed
+        })
     }
 
     /// Returns the offered devices and the problems.

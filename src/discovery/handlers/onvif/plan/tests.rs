@@ -257,6 +257,57 @@ fn what_a_camera_said_is_believed_until_three_failures() {
 }
 
 #[test]
+fn what_a_camera_does_not_answer_once_is_as_it_was_and_asked_again_soon() {
+    let mut catalog = catalog("identity: serial");
+    let camera = camera("a-1", "10.0.0.7");
+    assert_eq!(
+        found(&mut catalog, std::slice::from_ref(&camera), None)
+            .devices
+            .len(),
+        1
+    );
+    let mut lacking = facts(
+        &Url::parse("http://10.0.0.7/onvif/device_service").unwrap(),
+        true,
+    );
+    lacking.information = None;
+    lacking.failed = vec![failure().result.unwrap_err()];
+    for (times, offered) in [(1, 1), (2, 1), (3, 0)] {
+        let outcome = Outcome {
+            result: Ok(lacking.clone()),
+            mac: None,
+        };
+        catalog.finished(&camera, outcome, 60 * SECOND);
+        assert_eq!(catalog.devices().devices.len(), offered, "{times}");
+        let again = catalog.wake(60 * SECOND).unwrap();
+        assert_eq!(again < 60 * SECOND + REFRESH, offered == 1, "{times}");
+    }
+}
+
+#[test]
+fn a_camera_that_is_slow_once_is_not_asked_at_its_other_address() {
+    let mut catalog = catalog("");
+    let mut camera = (*camera("a-1", "10.0.0.7")).clone();
+    camera
+        .xaddrs
+        .push("http://10.0.0.3/onvif/device_service".to_owned());
+    let camera = Arc::new(camera);
+    catalog.set_cameras([&camera].into_iter(), Duration::ZERO);
+    let job = catalog.start(0, Duration::ZERO).remove(0);
+    assert_eq!(job.urls.len(), 2);
+    let own = job.urls[0].clone();
+    catalog.finished(&camera, outcome(&job, None), SECOND);
+    let mut now = SECOND + REFRESH;
+    for failures in 0..FAILURES {
+        let job = catalog.start(0, now).remove(0);
+        assert_eq!(job.urls[0], own);
+        assert_eq!(job.urls.len() == 1, failures + 1 < FAILURES, "{failures}");
+        catalog.finished(&camera, failure(), now);
+        now += LAST_RETRY;
+    }
+}
+
+#[test]
 fn a_camera_that_changes_is_asked_again_and_keeps_its_address() {
     let mut catalog = catalog("");
     let first = camera("a-1", "10.0.0.7");
