@@ -1,6 +1,6 @@
 //! What a server has said, and the servers that it tells of. Pure.
 use crate::{
-    answer::{Answer, Application, Endpoint},
+    answer::{Answer, Application, Endpoint, Question},
     reach::{Unoffered, offered_url},
     url::EndpointUrl,
 };
@@ -35,6 +35,15 @@ impl Said {
             }
         }
         said
+    }
+
+    /// Returns whether it has an answer to a question.
+    pub(crate) fn has(&self, question: Question) -> bool {
+        match question {
+            Question::FindServers => !self.applications.is_empty(),
+            Question::FindServersOnNetwork => !self.on_network.is_empty(),
+            Question::GetEndpoints => !self.endpoints.is_empty(),
+        }
     }
 
     /// Returns how many bytes of texts, and of what holds them, it has.

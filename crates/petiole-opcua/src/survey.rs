@@ -70,7 +70,49 @@ struct Asked {
     failures: u32,
 }
 
+/// The name of a host.
+#[derive(Debug, Default)]
+struct Host {
+    /// The round of its last lookup.
+    round: u64,
+    /// Whether this machine knows its address, once that is known.
+    is_known: Option<bool>,
+    /// True if the last lookup found none. Of a name that was known one is no answer, because a packet may be lost: the next round has
+    /// another.
+    has_failed: bool,
+}
+
+impl Host {
+    fn is_due(&self, round: u64) -> bool {
+        let rounds = if self.has_failed && self.is_known == Some(true) {
+            1
+        } else {
+            LOOKUP_ROUNDS
+        };
+        self.round == 0 || round - self.round >= rounds
+    }
+
+    fn learn(&mut self, is_known: bool) {
+        if is_known || self.has_failed || self.is_known.is_none() {
+            self.is_known = Some(is_known);
+        }
+        self.has_failed = !is_known;
+    }
+}
+
 impl Asked {
+    /// Returns the question that it refuses and has answered before: a server that starts or ends does. It is a failure, and the last
+    /// answer stays for as long as after others.
+    fn no_longer_answered(&self, answers: &[Answer]) -> Option<String> {
+        let before = self.said.as_ref()?;
+        answers.iter().find_map(|answer| match answer {
+            Answer::Refused(question, status) if before.has(*question) => {
+                Some(format!("the server answered {question} with {status}"))
+            }
+            _ => None,
+        })
+    }
+
     /// Returns what it has said, unless it is gone.
     fn alive(&self) -> Option<&Said> {
         self.said.as_ref().filter(|_| self.failures < FAILURES)
@@ -95,8 +137,7 @@ pub struct Survey {
     /// The addresses that were given: those of the caller, and those that were announced.
     sources: Vec<EndpointUrl>,
     asked: BTreeMap<EndpointUrl, Asked>,
-    /// The names of hosts, each with the round of its lookup, and whether this machine knows its address, once that is known.
-    hosts: BTreeMap<String, (u64, Option<bool>)>,
+    hosts: BTreeMap<String, Host>,
 }
 
 impl Survey {
@@ -166,10 +207,10 @@ impl Survey {
             }
         }
         for host in self.hosts_of_answers() {
-            let (round, is_known) = self.hosts.get(&host).copied().unwrap_or_default();
-            if round == 0 || self.round - round >= LOOKUP_ROUNDS {
+            let known = self.hosts.entry(host.clone()).or_default();
+            if known.is_due(self.round) {
                 // What was known counts until the answer comes.
-                self.hosts.insert(host.clone(), (self.round, is_known));
+                known.round = self.round;
                 due.push(Ask::Lookup(host));
             }
         }
@@ -179,10 +220,13 @@ impl Survey {
     /// Takes over an answer.
     pub fn hear(&mut self, heard: Heard) {
         match heard {
-            Heard::Lookup(host, is_known) => {
-                self.hosts.insert(host, (self.round, Some(is_known)));
-            }
+            Heard::Lookup(host, is_known) => self.hosts.entry(host).or_default().learn(is_known),
             Heard::Server(url, Ok(answers)) => {
+                let asked = self.asked.get(&url);
+                let asked = asked.filter(|asked| asked.failures + 1 < FAILURES);
+                if let Some(why) = asked.and_then(|asked| asked.no_longer_answered(&answers)) {
+                    return self.hear(Heard::Server(url, Err(why)));
+                }
                 let said = Said::new(answers, |application| {
                     application.kind.is_server() && (self.takes)(application)
                 });
@@ -207,6 +251,13 @@ impl Survey {
                 asked.failures = asked.failures.saturating_add(1);
             }
         }
+    }
+
+    /// Returns whether each server has answered, or failed as often as one that is known may.
+    pub fn is_settled(&self) -> bool {
+        let is_open =
+            |asked: &Asked| asked.said.is_none() && (1..FAILURES).contains(&asked.failures);
+        !self.asked.values().any(is_open)
     }
 
     /// Returns how many bytes the servers have said.
@@ -268,7 +319,7 @@ impl Survey {
 
     /// Returns whether this machine knows an address of a host, once that is known.
     fn knows(&self, host: &str) -> Option<bool> {
-        self.hosts.get(host).and_then(|(_, is_known)| *is_known)
+        self.hosts.get(host).and_then(|host| host.is_known)
     }
 
     /// Returns the servers that the answers name, in the order of their sources, as many as are asked.

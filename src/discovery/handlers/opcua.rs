@@ -122,7 +122,7 @@ impl OpcuaDiscovery {
                 let devices = devices(&survey, is_complete, announced.as_ref());
                 offer(only.of(devices), &task.found);
             }
-            is_complete |= is_settled;
+            is_complete |= is_settled && survey.is_settled();
             survey.end();
             part.set(survey.bytes());
             let devices = devices(&survey, is_complete, announced.as_ref());

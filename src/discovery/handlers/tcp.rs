@@ -3,7 +3,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, lookup_host},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 /// A connection with TLS, or without.
@@ -72,8 +72,7 @@ pub(super) async fn connect(
     within: Within,
 ) -> Result<TcpStream, String> {
     let connected = async {
-        let connected = TcpStream::connect(addresses).await;
-        connected.map_err(|e| {
+        first_that_connects(addresses, within).await.map_err(|e| {
             let port = addresses.first().map_or(0, SocketAddr::port);
             format!("no connection ({e}): is the {what} running, and does its network let this node through to port {port}?")
         })
@@ -84,4 +83,26 @@ pub(super) async fn connect(
         )
     };
     within.step(connected, late).await
+}
+
+/// Tries one address after the other. One that is silent leaves the others their part of the time.
+async fn first_that_connects(addresses: &[SocketAddr], within: Within) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut following = addresses.len();
+    for address in addresses {
+        following -= 1;
+        let left = within.end.saturating_duration_since(Instant::now());
+        let others = u32::try_from(following).unwrap_or(u32::MAX);
+        let part = if others == 0 {
+            Duration::MAX
+        } else {
+            left / (others + 1)
+        };
+        match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(e)) => failure = e,
+            Err(late) => failure = late.into(),
+        }
+    }
+    Err(failure)
 }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::answer::{ApplicationType, ServerOnNetwork};
+use crate::{
+    answer::{ApplicationType, ServerOnNetwork},
+    status::Status,
+};
 
 const LDS: &str = "opc.tcp://10.0.0.1:4840/";
 const SERVER: &str = "opc.tcp://10.0.0.2:4841/";
@@ -178,6 +181,50 @@ fn a_host_is_looked_up_once_and_again_after_a_minute_and_replaced_while_it_is_un
     survey.hear(Heard::Lookup("press-pc".to_owned(), true));
     round(&mut survey, &world, &["press-pc"]);
     assert_eq!(ids(&survey), ["opc.tcp://press-pc:4841/UA"]);
+}
+
+#[test]
+fn one_lookup_that_fails_makes_no_other_server() {
+    let mut survey = asks(&["opc.tcp://10.0.0.2:4841/"], false);
+    let own = server("press", "opc.tcp://press-pc:4841/UA");
+    let world: World<'_> = BTreeMap::from([
+        (SERVER, Ok(vec![Answer::Servers(vec![own])])),
+        ("opc.tcp://press-pc:4841/UA", Ok(vec![])),
+    ]);
+    let named = "opc.tcp://press-pc:4841/UA";
+    let is_looked_up = |story: &[String]| story.iter().any(|asked| asked.starts_with("lookup"));
+    round(&mut survey, &world, &["press-pc"]);
+    while !is_looked_up(&round(&mut survey, &world, &[])) {}
+    assert_eq!(ids(&survey), [named]);
+    let story = round(&mut survey, &world, &["press-pc"]);
+    assert!(is_looked_up(&story), "again in the next round: {story:?}");
+    assert_eq!(ids(&survey), [named]);
+    for _ in 0..=LOOKUP_ROUNDS {
+        round(&mut survey, &world, &[]);
+    }
+    assert_eq!(
+        ids(&survey),
+        ["opc.tcp://10.0.0.2:4841/UA"],
+        "two in a row count"
+    );
+}
+
+#[test]
+fn a_server_that_refuses_once_what_it_has_answered_stays_with_those_that_it_names() {
+    let mut survey = asks(&[LDS], false);
+    round(&mut survey, &lds_and_server(), &[]);
+    let mut halted = lds_and_server();
+    let status = Status(0x800E_0000);
+    halted.insert(
+        LDS,
+        Ok(vec![Answer::Refused(Question::FindServers, status)]),
+    );
+    round(&mut survey, &halted, &[]);
+    assert_eq!(ids(&survey), [SERVER]);
+    let problems = survey.seen().problems;
+    assert!(problems[0].contains("FindServers"), "{problems:?}");
+    round(&mut survey, &halted, &[]);
+    assert_eq!(ids(&survey), [""; 0], "it means it");
 }
 
 #[test]
