@@ -16,6 +16,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most bytes of an answer, which has a message for each id of each resource, those of other plugins too.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the kubelet's list of Pods.
 pub(super) async fn pod_list(settings: &Settings) -> anyhow::Result<PodList> {
@@ -59,7 +61,7 @@ pub(super) async fn healthy(settings: &Settings) -> anyhow::Result<IdsByResource
 
 async fn client(settings: &Settings) -> anyhow::Result<PodResourcesListerClient<Channel>> {
     let channel = uds::dial(&settings.pod_resources_socket).await?;
-    Ok(PodResourcesListerClient::new(channel))
+    Ok(PodResourcesListerClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
 /// Merges the devices by resource: the kubelet sends one entry for each device id.

@@ -251,11 +251,12 @@ impl Inner {
             }
             () = sleep(FIRST_LIST) => {
                 let Earlier { instances, configurations } = self.mirror.take();
-                if instances.is_empty() {
+                if instances.is_empty() && configurations.objects.is_empty() {
                     return Ok(());
                 }
                 info!(
                     instances = instances.len(),
+                    configurations = configurations.objects.len(),
                     "the API server does not answer: the agent begins with the objects of its last run"
                 );
                 let listed = self.listed.borrow().clone();

@@ -23,7 +23,7 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// The wait between the arrival of an Instance and the next look is `look_interval` divided by this. Instances that arrive
 /// together share one look.
@@ -64,6 +64,9 @@ struct LastLook {
     unreadable: Option<String>,
     /// The uptime of the first look since which no look could tell what containers have.
     blind_since: Option<Duration>,
+    /// The uptime of the first look since which no look was to be trusted.
+    distrusted_since: Option<Duration>,
+    is_distrust_told: bool,
 }
 
 /// Looks every few seconds while this node has Instances, or can get some soon because of a Configuration or because a
@@ -105,10 +108,7 @@ pub(in crate::agent) async fn run(
                     (requests.send(request).await).map_err(|_| ChannelClosed)?;
                 }
             }
-            Err(e) => {
-                debug!("the kubelet's records cannot be read, no slot is released: {e:#}");
-                memory.distrust(&uses);
-            }
+            Err(e) => memory.distrust(&uses, begun, &format!("{e:#}")),
         }
         // A new Instance may be that of a device that a container has.
         memory.unconfirmed = if inputs.table.borrow().has_unconfirmed() {
@@ -151,10 +151,24 @@ async fn arrives_before_look(
 }
 
 impl LastLook {
-    /// Forgets the earlier looks, because the kubelet's records cannot be trusted now. Claims stay.
-    fn distrust(&mut self, uses: &watch::Sender<Uses>) {
+    /// Forgets the earlier looks, because the kubelet's records cannot be trusted now. Claims stay. Logs once that it lasts.
+    fn distrust(&mut self, uses: &watch::Sender<Uses>, begun: Duration, why: &str) {
         self.missed.clear();
         publish::if_changed(uses, None);
+        let since = *self.distrusted_since.get_or_insert(begun);
+        if begun.saturating_sub(since) >= BLIND_FOR && !self.is_distrust_told {
+            self.is_distrust_told = true;
+            warn!(
+                "the kubelet's records cannot be used, and no slot is released until they can: {why}"
+            );
+        }
+    }
+
+    fn trust(&mut self) {
+        self.distrusted_since = None;
+        if std::mem::take(&mut self.is_distrust_told) {
+            info!("the kubelet's records can be used again");
+        }
     }
 
     /// Takes over all that containers have or may have. If nobody can tell that for [`BLIND_FOR`], the Instances are believed:
@@ -170,7 +184,7 @@ impl LastLook {
             let since = *self.blind_since.get_or_insert(begun);
             if begun.saturating_sub(since) >= BLIND_FOR && table.trust(arrivals) {
                 warn!(
-                    "the kubelet's checkpoint could not be read for {} s: the Instances alone say which slots are free, so a slot that was given out just before this agent started could be given out again; make {} readable for the agent",
+                    "nothing could say for {} s what containers have, neither the kubelet's {} nor the record of claims: the Instances alone say which slots are free, so a slot that was given out just before this agent started could be given out again; make both readable for the agent",
                     BLIND_FOR.as_secs(),
                     petiole_kubelet_api::checkpoint::FILE
                 );
@@ -189,9 +203,10 @@ impl LastLook {
         begun: Duration,
     ) -> Vec<Request> {
         let Some(records) = look.trusted() else {
-            self.distrust(published);
+            self.distrust(published, begun, "its list of Pods may not be complete yet");
             return vec![];
         };
+        self.trust();
         let look = Look {
             begun,
             interval: inputs.settings.look_interval,

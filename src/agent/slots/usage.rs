@@ -81,16 +81,17 @@ pub(in crate::agent) async fn run(
             let is_more = due.len() > PER_ROUND;
             due.truncate(PER_ROUND);
             let written = write(&*store, &node, due).await;
-            if !written.is_empty() && is_away(&written) {
+            let is_away = !written.is_empty() && is_away(&written);
+            let now = Instant::now();
+            for (due, outcome) in written {
+                pauses.note(due, outcome, now);
+            }
+            if is_away {
                 debug!("slots are written when the API server is back");
                 (gather, again) = (backoff.next_wait(), Duration::ZERO);
                 continue;
             }
             backoff.reset();
-            let now = Instant::now();
-            for (due, outcome) in written {
-                pauses.note(due, outcome, now);
-            }
             let later = pauses.next(now).unwrap_or(Duration::MAX);
             (gather, again) = (GATHER, if is_more { Duration::ZERO } else { later });
         }

@@ -140,8 +140,9 @@ pub(super) async fn run(
                 true
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                write_all(inner).await?;
-                (last, due) = (Some(Instant::now()), None);
+                let is_written = write_all(inner).await?;
+                let now = Instant::now();
+                (last, due) = (Some(now), (!is_written).then_some(now + OTHERS_WAIT));
                 continue;
             }
             // The last change is also written at the end. Objects that were never listed are not.
@@ -159,23 +160,29 @@ pub(super) async fn run(
     }
 }
 
-async fn write_all(inner: &Inner) -> anyhow::Result<()> {
+/// Writes what was listed. Returns whether it could.
+async fn write_all(inner: &Inner) -> anyhow::Result<bool> {
     let folder = inner.mirror.folder.clone();
     let instances = inner.instances.borrow().clone();
     let configurations = inner.configurations.borrow().clone();
+    let are_read = configurations.are_read();
     let is_written = aside(move || {
         prepare(&folder)?;
         let all: Vec<_> = instances.values().collect();
         write(&folder.join("instances.json"), &all)?;
+        if !are_read {
+            return Ok(());
+        }
         let all: Vec<_> = configurations.objects.values().collect();
         write(&folder.join("configurations.json"), &all)
     });
-    if let Err(e) = is_written.await? {
+    let written = is_written.await?;
+    if let Err(e) = &written {
         warn!(
-            "cannot write the mirror; a start without the API server would use old objects: {e:#}"
+            "cannot write the mirror, tried again until it can; a start without the API server would use old objects: {e:#}"
         );
     }
-    Ok(())
+    Ok(written.is_ok())
 }
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use crate::{
 };
 use kube::{Api, Client, api::Patch, runtime::watcher};
 use own_plan::{Step, Urgency, Written};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -72,10 +72,7 @@ pub(super) async fn run(
                 .map(|reports| own_plan::wanted(reports, &left_out.left_out));
             let wanted = wanted.unwrap_or_default();
             let is_news = own.has_changed()?;
-            let seen = objects::named(&own.borrow_and_update(), &inner.settings.node_name);
-            if is_news && seen.is_none() {
-                writer.written.note_deletion();
-            }
+            let seen = writer.look(&own.borrow_and_update(), is_news);
             let began = Instant::now();
             let urgency = match due {
                 Some(due) if due <= began => Urgency::Due,
@@ -129,6 +126,9 @@ struct Writer {
     api: Api<NodeDevices>,
     name: NodeName,
     written: Written,
+    /// The number of lists of the watch, and that at the last write.
+    lists: usize,
+    written_at: usize,
     /// The API server has dropped a part of what was written last.
     is_cut: bool,
 }
@@ -139,14 +139,28 @@ impl Writer {
             api: Api::all(client),
             name: name.clone(),
             written: Written::default(),
+            lists: 0,
+            written_at: 0,
             is_cut: false,
         }
+    }
+
+    /// Returns the object as the watch has it. The second list since a write is newer, whatever its version: the server may have been
+    /// restored from a backup.
+    fn look(&mut self, own: &objects::Set<NodeDevices>, is_news: bool) -> Option<Arc<NodeDevices>> {
+        let seen = objects::named(own, &self.name);
+        self.lists = own.as_ref().map_or(0, |own| own.lists);
+        if is_news && (seen.is_none() || self.lists >= self.written_at + 2) {
+            self.written.forget();
+        }
+        seen
     }
 
     /// Executes a step. Returns whether the object was written, and no other attempt would do more; `None` if there was nothing
     /// to write.
     async fn carry_out(&mut self, step: Step<'_>, seen: Option<&NodeDevices>) -> Option<bool> {
         let before = self.written.reported(seen);
+        let is_patch = matches!(step, Step::Patch(_));
         let (outcome, wanted) = match step {
             Step::Nothing | Step::Wait => return None,
             Step::Create(spec) => {
@@ -165,13 +179,15 @@ impl Writer {
                 let is_kept = own_plan::is_kept(&object.spec, wanted);
                 self.note_cut(!is_kept);
                 self.written.set_written(object);
+                self.written_at = self.lists;
                 tell(&own_plan::new_problems(
                     &before,
                     &self.written.reported(None),
                 ));
                 Some(is_kept)
             }
-            Err(e) if is_not_found(&e) => {
+            // To a creation it says that there is no such definition.
+            Err(e) if is_not_found(&e) && is_patch => {
                 self.written.note_missing();
                 Some(true)
             }
@@ -219,10 +235,7 @@ mod tests {
     use kube::client::Body;
     use std::{
         convert::Infallible,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, AtomicUsize, Ordering},
-        },
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     };
 
     /// Returns the writer of a node, and an API server that answers with this object.

@@ -51,8 +51,8 @@ impl Written {
         *self = Self::There(Box::new(object));
     }
 
-    /// Records that a new event of the watch shows no object. It was deleted, because a new object would be shown.
-    pub(crate) fn note_deletion(&mut self) {
+    /// Records that the watch shows the present state: an event shows no object, and a new one would be shown, or it has listed anew.
+    pub(crate) fn forget(&mut self) {
         *self = Self::Nothing;
     }
 
@@ -211,7 +211,7 @@ fn is_same_device(there: &SeenDevice, wanted: &SeenDevice) -> bool {
     slim(there) == slim(wanted)
         && (wanted.pin.is_none() || there.pin == wanted.pin)
         && (wanted.properties.is_none() || there.properties == wanted.properties)
-        && (wanted.usage.is_empty() || there.usage == wanted.usage)
+        && ((wanted.properties.is_none() && wanted.usage.is_empty()) || there.usage == wanted.usage)
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
         );
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Nothing);
         assert_eq!(step(&two, None, &written, Urgency::Due), Step::Patch(&two));
-        written.note_deletion();
+        written.forget();
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Create(&one));
         written.note_other();
         assert_eq!(step(&one, None, &written, Urgency::Due), Step::Patch(&one));

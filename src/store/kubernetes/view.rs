@@ -39,6 +39,9 @@ pub(crate) struct KnownInstances {
     listing: BTreeMap<Option<String>, BTreeMap<InstanceKey, Arc<Instance>>>,
     /// The Instances that were missing on the server, by uid. An earlier event may still arrive.
     deleted: BTreeMap<String, Deletion>,
+    /// The answers that no watch has shown yet. What a watch has shown is replaced by what it shows next, whatever its version: the
+    /// server may have been restored from a backup.
+    answered: BTreeMap<InstanceKey, Answer>,
     /// The versions at which Instances left the watch, with their uids. An answer to an earlier request may still
     /// arrive, and no event would correct it.
     left: BTreeMap<u64, String>,
@@ -54,6 +57,13 @@ pub(crate) struct KnownInstances {
 struct Deletion {
     namespace: String,
     /// The number of lists since the deletion. A list may replace the event of the deletion.
+    lists: u8,
+}
+
+#[derive(Debug)]
+struct Answer {
+    version: u64,
+    /// The number of lists since the answer.
     lists: u8,
 }
 
@@ -115,7 +125,7 @@ impl KnownInstances {
                     .insert(key, instance);
             }
             Event::Complete => self.complete(namespace),
-            Event::Applied(instance) => self.take(Arc::new(without_fields(*instance))),
+            Event::Applied(instance) => self.take_shown(Arc::new(without_fields(*instance))),
             // The Instance stays as it was last, because nothing says that its device is gone.
             Event::Unreadable(key) => {
                 if let (Some(listing), Some(known)) =
@@ -135,14 +145,18 @@ impl KnownInstances {
             |key: &InstanceKey| namespace.as_ref().is_none_or(|ns| *ns == key.namespace);
         let before = std::mem::take(&mut self.instances);
         for (key, instance) in before {
-            let is_newer = (listed.get(&key)).is_some_and(|listed| is_newer(&instance, listed));
-            if !is_listed(&key) || is_newer {
+            let is_behind = (listed.get(&key)).is_some_and(|listed| self.is_behind(&key, listed));
+            if !is_listed(&key) || is_behind {
                 self.instances.insert(key, instance);
             }
         }
         for instance in listed.into_values() {
-            self.take(instance);
+            self.take_shown(instance);
         }
+        self.answered.retain(|key, answer| {
+            answer.lists += u8::from(is_listed(key));
+            answer.lists < LISTS_WAITED_FOR
+        });
         self.deleted.retain(|_, deletion| {
             let is_covered = namespace
                 .as_ref()
@@ -173,17 +187,22 @@ impl KnownInstances {
             // The Instance may have been listed before this write.
             listing.insert(instance_key(&instance.metadata), instance.clone());
         }
-        self.take(instance);
+        self.take_answer(instance);
     }
 
-    /// Records that an Instance is missing on the server.
-    pub(crate) fn deleted(&mut self, key: &InstanceKey) {
-        if let Some(instance) = self.instances.remove(key) {
-            self.note_deletion(key, &instance);
+    /// Records that an Instance is missing on the server. One that the watch has shown since is another one.
+    pub(crate) fn deleted(&mut self, asked: &Instance) {
+        let key = instance_key(&asked.metadata);
+        let is_it = |known: &Arc<Instance>| known.metadata.uid == asked.metadata.uid;
+        if self.instances.get(&key).is_some_and(is_it) {
+            self.instances.remove(&key);
+            self.note_deletion(&key, asked);
+            self.has_news = true;
         }
-        self.has_news = true;
         for listing in self.listing.values_mut() {
-            listing.remove(key);
+            if listing.get(&key).is_some_and(is_it) {
+                listing.remove(&key);
+            }
         }
     }
 
@@ -201,12 +220,36 @@ impl KnownInstances {
         self.deleted.insert(uid, deletion);
     }
 
-    fn take(&mut self, instance: Arc<Instance>) {
-        let is_deleted =
-            (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid));
+    /// Takes over the answer to a request, which the watch may have overtaken.
+    fn take_answer(&mut self, instance: Arc<Instance>) {
         let key = instance_key(&instance.metadata);
         let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
-        if is_deleted || is_older || self.has_left_since(&instance) {
+        if is_older || self.has_left_since(&instance) {
+            return;
+        }
+        if let Some(version) = version(&instance) {
+            self.answered
+                .insert(key.clone(), Answer { version, lists: 0 });
+        }
+        self.take(key, instance);
+    }
+
+    /// Takes over what the watch shows, which may be older than an answer.
+    fn take_shown(&mut self, instance: Arc<Instance>) {
+        let key = instance_key(&instance.metadata);
+        if !self.is_behind(&key, &instance) {
+            self.answered.remove(&key);
+            self.take(key, instance);
+        }
+    }
+
+    fn is_behind(&self, key: &InstanceKey, shown: &Instance) -> bool {
+        let answer = self.answered.get(key);
+        answer.is_some_and(|answer| version(shown).is_some_and(|shown| shown < answer.version))
+    }
+
+    fn take(&mut self, key: InstanceKey, instance: Arc<Instance>) {
+        if (instance.metadata.uid.as_ref()).is_some_and(|uid| self.deleted.contains_key(uid)) {
             return;
         }
         let before = self.instances.insert(key, instance.clone());

@@ -26,22 +26,23 @@ impl Inner {
         for _ in 0..TRIES {
             let known = self.stored(key)?;
             match exchanged(&known, &changes) {
-                Ok(_) => match self.patch(key, plan::exchange(&known, &changes)).await? {
+                Ok(_) => match self.patch(&known, plan::exchange(&known, &changes)).await? {
                     Attempt::Written => return Ok(()),
                     Attempt::Stale(why) => reason = why,
                 },
                 Err(error) if is_refused => return Err(error),
                 Err(_) => is_refused = true,
             }
-            self.refresh(key).await?;
+            self.refresh(&known).await?;
         }
         Err(StoreError::Refused(format!(
             "Instance {key} cannot be patched, after {TRIES} tries: {reason}"
         )))
     }
 
-    async fn patch(&self, key: &InstanceKey, patch: JsonPatch) -> Result<Attempt, StoreError> {
-        let (api, params) = (self.instance_api(key), patched_by(names::AGENT_MANAGER));
+    async fn patch(&self, known: &Instance, patch: JsonPatch) -> Result<Attempt, StoreError> {
+        let key = instance_key(&known.metadata);
+        let (api, params) = (self.instance_api(&key), patched_by(names::AGENT_MANAGER));
         let written = api.patch(&key.name, &params, &untracked(patch)).await;
         match written {
             Ok(written) => {
@@ -49,24 +50,25 @@ impl Inner {
                 Ok(Attempt::Written)
             }
             Err(e) if is_not_found(&e) => {
-                self.change(|known| known.deleted(key));
-                Err(StoreError::Gone(key.clone()))
+                self.change(|all| all.deleted(known));
+                Err(StoreError::Gone(key))
             }
             Err(e) if is_unprocessable(&e) || is_conflict(&e) => Ok(Attempt::Stale(e.to_string())),
             Err(e) => Err(unavailable(&e)),
         }
     }
 
-    async fn refresh(&self, key: &InstanceKey) -> Result<(), StoreError> {
-        match self.instance_api(key).get(&key.name).await {
+    async fn refresh(&self, known: &Instance) -> Result<(), StoreError> {
+        let key = instance_key(&known.metadata);
+        match self.instance_api(&key).get(&key.name).await {
             Ok(instance) => {
-                debug_assert_eq!(instance_key(&instance.metadata), *key);
-                self.change(|known| known.read(instance));
+                debug_assert_eq!(instance_key(&instance.metadata), key);
+                self.change(|all| all.read(instance));
                 Ok(())
             }
             Err(e) if is_not_found(&e) => {
-                self.change(|known| known.deleted(key));
-                Err(StoreError::Gone(key.clone()))
+                self.change(|all| all.deleted(known));
+                Err(StoreError::Gone(key))
             }
             Err(e) => Err(unavailable(&e)),
         }
