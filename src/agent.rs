@@ -105,10 +105,12 @@ pub async fn run_in(
         #[cfg(feature = "people")]
         agent.spawn_brokers(&mut tasks, thread.runtime());
         let stopped = async {
-            shutdown
-                .run_until_cancelled(readiness.until_registered())
-                .await;
-            place.let_predecessor_end();
+            if place.has_predecessor() {
+                shutdown
+                    .run_until_cancelled(readiness.until_registered())
+                    .await;
+                place.let_predecessor_end();
+            }
             shutdown.cancelled().await;
         };
         plugins.until(tasks.until(stopped)).await?

@@ -1,7 +1,7 @@
 //! Removes stale entries from the capacity of nodes, and stale labels, for `petiole tidy`.
 use super::{
     failure::Failure,
-    objects::{configurations, instances},
+    objects::{configurations, instances, without_instances},
     plan::{self, Entry, Stale},
 };
 use crate::{
@@ -130,7 +130,8 @@ impl Tidying<'_> {
         // Instances are listed after the Nodes, because a plugin has its Instance before the node has the entry.
         let namespaces = &self.settings.namespaces;
         let configurations = configurations(self.client, namespaces).await?;
-        let instances = instances(self.client, namespaces, &configurations).await?;
+        let mut instances = instances(self.client, namespaces, &configurations).await?;
+        instances.extend(without_instances(&configurations));
         let configured = (configurations.iter())
             .map(|c| cluster::configuration_key(c.meta()).name)
             .collect();

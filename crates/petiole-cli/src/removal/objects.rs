@@ -6,7 +6,7 @@ use crate::{
         self,
         watch::{self, Read},
     },
-    model::{resource_name::ResourceName, typed_names::ConfigurationKey},
+    model::{resource_name::ResourceName, slot::holders, typed_names::ConfigurationKey},
 };
 use kube::{Client, Resource, core::NamespaceResourceScope};
 use petiole_base::collect::CollectMap as _;
@@ -59,6 +59,26 @@ pub(super) async fn instances(
     Ok(all.into_iter().map(|i| instance_use(i, &named)).collect())
 }
 
+/// Returns what accounts for the entries of Configurations whose devices have no Instances, and of those that cannot be read, which
+/// may be such: on any node.
+pub(super) fn without_instances(configurations: &[Read<Configuration>]) -> Vec<InstanceUse> {
+    let may_be = |read: &&Read<Configuration>| {
+        !(read.0.as_ref()).is_ok_and(|configuration| configuration.spec.instances)
+    };
+    let used = |read: &Read<Configuration>| {
+        let key = cluster::configuration_key(read.meta());
+        let configuration = read.0.as_ref().ok();
+        InstanceUse {
+            key: key.to_string(),
+            name: (&*key.name).into(),
+            configuration: key.name,
+            resource_name: configuration.and_then(|configuration| configuration.spec.resource()),
+            nodes: None,
+        }
+    };
+    configurations.iter().filter(may_be).map(used).collect()
+}
+
 fn instance_use(
     instance: Read<Instance>,
     resource_names: &BTreeMap<ConfigurationKey, ResourceName>,
@@ -66,7 +86,9 @@ fn instance_use(
     let key = cluster::instance_key(instance.meta());
     let (configuration, nodes) = match instance.0 {
         Ok(instance) => {
-            let nodes = instance.spec.nodes.into_iter().collect();
+            // A node that sees it no more has its plugin as long as a container there has a slot.
+            let mut nodes = holders(&instance.spec.device_usage);
+            nodes.extend(instance.spec.nodes);
             (instance.spec.configuration_name, Some(nodes))
         }
         // The name of the Instance contains that of its Configuration.
