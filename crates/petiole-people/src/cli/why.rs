@@ -132,6 +132,9 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
             several.len()
         ),
     };
+    if namespace_of(&target) != namespace {
+        read::warnings(&client, namespace_of(&target), &mut snapshot).await;
+    }
     let explanation = explain(&snapshot, &target, Timestamp::now());
     let text = match flags.output {
         Output::Text => explanation.text(),

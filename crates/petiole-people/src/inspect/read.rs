@@ -64,11 +64,17 @@ pub async fn surroundings(client: &Client, namespace: &str, snapshot: &mut Snaps
     snapshot.node_devices = (node_devices.into_iter().flatten())
         .map(|devices| (devices.metadata.name.unwrap_or_default(), devices.spec))
         .collect();
+    warnings(client, namespace, snapshot).await;
+}
+
+/// Adds the warnings about the objects of a namespace.
+pub async fn warnings(client: &Client, namespace: &str, snapshot: &mut Snapshot) {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let events = warnings_and_evictions(&events).await;
     let list = format!("list events {}", place(Some(namespace)));
     let what = "so refused brokers and Services may not be known";
-    snapshot.events = noted(events, &list, what, unread).unwrap_or_default();
+    let events = noted(events, &list, what, &mut snapshot.unread);
+    snapshot.events.extend(events.unwrap_or_default());
 }
 
 /// An eviction is no warning.

@@ -79,6 +79,9 @@ function textOf(device) {
 export const words = (q) => q.toLowerCase().split(/\s+/).filter(Boolean);
 export const hasWords = (text, sought) => sought.every((word) => text.includes(word));
 
+// Names of devices may begin with those of others.
+export const isAbout = (text, name) => text.split(/[^\w.-]+/).some((word) => word === name || word === `${name}.`);
+
 function hasState(device, state) {
   switch (state) {
     case "": return true;

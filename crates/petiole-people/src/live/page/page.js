@@ -5,8 +5,8 @@ import { makeList } from "./list.js";
 import { connect } from "./live.js";
 import { makeMap } from "./map.js";
 import {
-  addressOf, choicesOf, chosen, chosenConfigurations, COLUMN_NAMES, FREE, hasWords, HEALTHY, idOf, IN_USE, nodesOf, number, numbersOf, plural,
-  PROBLEM, readAddress, rowsOf, stateOf, VIEWS, words,
+  addressOf, choicesOf, chosen, chosenConfigurations, COLUMN_NAMES, FREE, hasWords, HEALTHY, idOf, IN_USE, isAbout, nodesOf, number, numbersOf,
+  plural, PROBLEM, readAddress, rowsOf, stateOf, VIEWS, words,
 } from "./model.js";
 
 // A device's page is asked for again when the device changed, and else from time to time.
@@ -157,7 +157,7 @@ function drawPage() {
     state.configurations.find((its) => its.namespace === namespace && its.configuration === name);
   if (device) ask(id, JSON.stringify(device));
   const its = asked.id === id ? asked : { failure: "" };
-  const changes = state.changes.filter((change) => change.text.includes(name));
+  const changes = state.changes.filter((change) => isAbout(change.text, name));
   const now = Date.now();
   const made = device ? devicePage(back, device, its.details, its.failure, changes, now)
     : configuration ? configurationPage(back, configuration) : gonePage(back, name);

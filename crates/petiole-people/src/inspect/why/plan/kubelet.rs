@@ -19,6 +19,8 @@ const REFUSED: &str = "UnexpectedAdmissionError";
 const START_REFUSED: &str = "PreStartHookError";
 /// The kubelet's words about a container that a device plugin refused to start, where the reason is a general one.
 const NOT_STARTED: &str = "device plugin PreStartContainer rpc failed";
+/// The kubelet's words before those of a device plugin that refused a Pod.
+const BY_PLUGIN: &str = "rpc error: code = ";
 /// The end of the kubelet's words about a device plugin that is gone for a moment.
 const STOPPED: &str = "has been stopped";
 /// The kubelet's reason for a Pod whose claims a DRA driver did not prepare.
@@ -38,10 +40,14 @@ pub(super) fn failed(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding
             .flatten()
             .next()
             .is_some();
-        let successor = if has_owner {
-            "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
-        } else {
-            "It is not started again: delete it, and create it once more."
+        let successor = match (has_owner, message.contains(BY_PLUGIN)) {
+            (true, true) => {
+                "Its owner creates another Pod; this one stays in the list until it is deleted."
+            }
+            (true, false) => {
+                "Its owner creates another Pod, which waits until a slot is free; this one stays in the list until it is deleted."
+            }
+            (false, _) => "It is not started again: delete it, and create it once more.",
         };
         let (cause, why) = refusal(snapshot, pod, &message);
         let text = format!(
@@ -65,7 +71,11 @@ pub(super) fn failed(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding
 fn refusal(snapshot: &Snapshot, pod: &Pod, message: &str) -> (Cause, String) {
     let node = node_of(pod).unwrap_or_default();
     if !message.contains("no healthy devices") && !message.contains(STOPPED) {
-        let why = "because the device was taken or lost after the Pod was scheduled";
+        let why = if message.contains(BY_PLUGIN) {
+            "because the agent of its node did"
+        } else {
+            "because the device was taken or lost after the Pod was scheduled"
+        };
         return (Cause::AdmissionRefused, why.to_owned());
     }
     let agent = snapshot.agent_on(node);
@@ -91,9 +101,21 @@ fn refusal(snapshot: &Snapshot, pod: &Pod, message: &str) -> (Cause, String) {
     }
 }
 
-/// Returns what the kubelet says of claims of a Pod that it cannot prepare. It tries again by itself.
-pub(super) fn not_prepared(snapshot: &Snapshot, key: &ObjectKey) -> Option<Finding> {
-    let is_it = |about: &ObjectReference| about.name.as_deref() == Some(&key.name);
+/// Returns what the kubelet says of claims of a Pod that it cannot prepare, while its containers are being created. It tries again by
+/// itself.
+pub(super) fn not_prepared(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding> {
+    let mut waiting =
+        containers(pod).filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    waiting.find(|waiting| {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        matches!(WaitsFor::from_reason(reason), WaitsFor::Start)
+    })?;
+    // One of its name that was there before has other claims.
+    let uid = pod.metadata.uid.as_deref();
+    let is_it = |about: &ObjectReference| {
+        about.name.as_deref() == Some(&key.name)
+            && about.uid.as_deref().is_none_or(|of| Some(of) == uid)
+    };
     let last = last(snapshot, &key.namespace, &[NOT_PREPARED], is_it)?;
     let said = last.message.as_deref().unwrap_or_default();
     let text = format!(

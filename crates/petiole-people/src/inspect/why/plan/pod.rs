@@ -115,7 +115,7 @@ fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) ->
     {
         return vec![refused.clone()];
     }
-    if let Some(finding) = not_prepared(snapshot, key).filter(|_| waiting.is_some()) {
+    if let Some(finding) = not_prepared(snapshot, key, pod) {
         return vec![finding];
     }
     let its = slots_of(snapshot, key, pod);

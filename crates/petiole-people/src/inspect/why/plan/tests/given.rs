@@ -214,6 +214,21 @@ fn a_pod_that_was_refused_while_the_agent_was_replaced_says_so() {
             "",
         ),
         case(
+            "the agent refuses each that follows, too",
+            agent_since(
+                refused(
+                    "Allocate failed due to rpc error: code = FailedPrecondition desc = the container would get more than 1 bytes, which is unexpected",
+                ),
+                "2026-01-01T10:00:01Z",
+            ),
+            Cause::AdmissionRefused,
+            &[
+                "because the agent of its node did: Allocate failed",
+                "would get more than",
+            ],
+            "delete pod web",
+        ),
+        case(
             "a start at that moment",
             wants_cam()
                 .on("node-1", "Pending")
