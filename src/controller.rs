@@ -141,7 +141,7 @@ pub(crate) fn begin(
     });
     tasks.spawn("lease", |stop| {
         let api = Api::namespaced(client, &shared.settings.namespace);
-        lease::run(shared.clone(), api, lease, leads, stop)
+        lease::run(shared.clone(), api, lease, leads, is_listed.clone(), stop)
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {

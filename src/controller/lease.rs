@@ -37,18 +37,26 @@ pub(super) fn selection() -> Selection {
     Selection::new("lease", config)
 }
 
-/// Takes the Lease when it is free and keeps it; gives it back at `shutdown`, so that another replica need not wait
+/// Takes the Lease when it is free and this replica can act, which it can once all objects are listed, and keeps it; gives it back at `shutdown`, so that another replica need not wait
 /// for its end. An API server that is away is waited for.
 pub(super) async fn run(
     shared: Arc<Shared>,
     api: Api<Lease>,
     lease: watch::Receiver<Set<Held>>,
     is_leader: watch::Sender<bool>,
+    mut is_listed: watch::Receiver<bool>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let keeping = async {
+        let can_act = async { is_listed.wait_for(|is_listed| *is_listed).await.is_ok() };
+        match shutdown.run_until_cancelled(can_act).await {
+            None | Some(false) => Ok(()),
+            Some(true) => keep(&shared, api, lease.clone(), shutdown.clone()).await,
+        }
+    };
     let (published, kept) = tokio::join!(
         publish(&shared, lease.clone(), is_leader, shutdown.clone()),
-        keep(&shared, api, lease, shutdown)
+        keeping
     );
     published.and(kept)
 }

@@ -51,6 +51,8 @@ pub(crate) struct Lists {
     kept: Kept,
     /// The bytes that may be written. Its times are those since 1970.
     bytes: TokenBucket,
+    /// The bytes that were written beyond those: several turns begin before the answers of the first are known.
+    owed: usize,
 }
 
 impl Lists {
@@ -58,6 +60,19 @@ impl Lists {
         Self {
             kept: Kept::new(),
             bytes: TokenBucket::new(WRITTEN_MAX, WRITTEN_PER_SECOND, Duration::ZERO),
+            owed: 0,
+        }
+    }
+
+    /// Returns the bytes that may be written now, once what is owed is paid.
+    fn free(&mut self, now: Timestamp) -> usize {
+        let now = since(now);
+        let paid = self.owed.min(self.bytes.available(now));
+        self.bytes.take(paid, now);
+        self.owed -= paid;
+        match self.owed {
+            0 => self.bytes.available(now),
+            _ => 0,
         }
     }
 
@@ -66,7 +81,7 @@ impl Lists {
         let there = &world.configurations;
         (self.kept).retain(|key, _| there.contains_key(key) || !world.includes(&key.name));
         let (mut actions, mut waits) = plan(world, &mut self.kept, now);
-        let mut left = self.bytes.available(since(now));
+        let mut left = self.free(now);
         actions.retain(|action| match action {
             Action::Write(_, list) if list.text.len() > left => {
                 waits.add(LOOKED_EVERY);
@@ -85,7 +100,7 @@ impl Lists {
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Timestamp) {
         let is_done = written.tried == Tried::Done;
         if let Action::Write(_, list) = action {
-            self.bytes.take(list.text.len(), since(now));
+            self.owed += list.text.len();
         }
         match action {
             Action::Write(owner, list) if is_done || written.problem.is_some() => {

@@ -123,7 +123,11 @@ pub(super) fn tried(
             debug!(%object, "nothing to do, the object is gone: {what}");
             Tried::Gone
         }
-        Err(e) if cluster::is_conflict(&e) || cluster::is_unprocessable(&e) => {
+        // With causes the object itself is refused.
+        Err(e)
+            if cluster::is_conflict(&e)
+                || cluster::is_unprocessable(&e) && !cluster::has_causes(&e) =>
+        {
             debug!(%object, "the object has changed, planned again: {what}: {e}");
             Tried::Overtaken
         }

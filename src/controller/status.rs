@@ -5,9 +5,10 @@ pub(crate) mod plan;
 mod verdict;
 
 use super::{
+    brokers::report::Reports,
     news::answered,
     nodes::{not_gone, seen},
-    outcome::{Note, Tried, Written, tried},
+    outcome::{Note, Problems, Tried, Written, tried},
     queue::Waits,
     shared::Shared,
     world::{World, configuration},
@@ -22,7 +23,10 @@ use crate::{
     cluster::{events::about, patched_by, without_fields},
     model::typed_names::{ConfigurationKey, ConfigurationName},
 };
-use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    jiff::{SignedDuration, Timestamp},
+};
 use kube::{Api, api::Patch};
 use plan::{Action, Object, StatusInputs, plan};
 use std::collections::BTreeMap;
@@ -33,23 +37,39 @@ use tracing::warn;
 pub(crate) struct Statuses {
     /// The Configurations that cannot be read and what is wrong, as it was reported.
     unreadable: BTreeMap<ConfigurationKey, String>,
+    learns_until: Option<Timestamp>,
 }
 
+/// The time that a replica which begins to lead has to try everything.
+const LEARNS_FOR: SignedDuration = SignedDuration::from_secs(15);
+
 impl Statuses {
-    /// Returns the writes of a part.
+    /// Begins anew: this replica leads from now on.
+    pub(crate) fn lead(&mut self, now: Timestamp) {
+        self.learns_until = Some(now + LEARNS_FOR);
+    }
+
+    /// Returns the writes of a part, of these brokers and with these problems.
     pub(crate) fn plan(
         &mut self,
-        seen: StatusInputs<'_>,
+        world: &World,
+        brokers: &Reports,
+        problems: &Problems,
         now: Timestamp,
-        notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
-        self.report_unreadable(seen.world, notes);
+        self.learns_until = self.learns_until.filter(|until| now < *until);
+        let seen = StatusInputs {
+            world,
+            brokers,
+            problems,
+            learns_until: self.learns_until,
+        };
         let planned = plan(seen, now);
         (planned.actions, planned.waits)
     }
 
     /// A status cannot be trusted to an object that is not what its kind should be: the log and an Event name it, once.
-    fn report_unreadable(&mut self, world: &World, notes: &mut Vec<Note>) {
+    pub(crate) fn report_unreadable(&mut self, world: &World, notes: &mut Vec<Note>) {
         for (key, error) in &world.unreadable {
             if self.unreadable.get(key) == Some(error) {
                 continue;

@@ -17,7 +17,7 @@ use super::{
     queue::{Queue, Waits},
     reported::Reported,
     services::Services,
-    status::{Statuses, plan::StatusInputs},
+    status::Statuses,
     throttle::Throttle,
     turn::{Answer, Request, Stage, Turn, requests},
     world::World,
@@ -141,12 +141,15 @@ impl Turns {
     }
 
     pub(super) fn touch(&mut self, touched: Touched) {
-        for part in &touched.parts {
-            self.queue.touch(part);
-        }
-        let all = touched.is_all.then(|| self.cluster.names());
-        for part in all.iter().flatten() {
-            self.queue.touch_later(part);
+        // One that does not lead takes no turns, and all are touched once it does.
+        if self.all_again_at.is_some() {
+            for part in &touched.parts {
+                self.queue.touch(part);
+            }
+            let all = touched.is_all.then(|| self.cluster.names());
+            for part in all.iter().flatten() {
+                self.queue.touch_later(part);
+            }
         }
         for (part, turn) in &mut self.open.turns {
             turn.is_touched |= touched.is_all || touched.parts.contains(part);
@@ -173,6 +176,7 @@ impl Turns {
             self.devices.memory = NodeMemory::default();
             self.services.forget();
             self.lists = Lists::new();
+            self.statuses.lead(now.clock);
         }
         self.all_again_at = leads.then_some(now.instant);
     }
@@ -324,13 +328,9 @@ impl Turns {
         problems.extend(self.devices.problems(world));
         problems.extend(self.services.problems(part, world));
         problems.extend(self.not_offered.clone());
-        let seen = StatusInputs {
-            world,
-            brokers: &self.brokers.reports,
-            problems: &problems,
-        };
-        let notes = &mut self.notes;
-        let (actions, waits) = self.statuses.plan(seen, now.clock, notes);
+        self.statuses.report_unreadable(world, &mut self.notes);
+        let brokers = &self.brokers.reports;
+        let (actions, waits) = self.statuses.plan(world, brokers, &problems, now.clock);
         (requests(actions, Request::Status), waits)
     }
 

@@ -142,6 +142,14 @@ pub fn is_unprocessable(error: &kube::Error) -> bool {
     code(error) == Some(422)
 }
 
+/// Returns whether an error says what is wrong with the object: a `test` that failed says nothing of it.
+pub fn has_causes(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    (status.details.as_ref()).is_some_and(|details| !details.causes.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -184,13 +184,16 @@ impl BrokerMemory {
                 None
             }
             Outcome::Conflict => {
-                let retry_in = self.failures.add(broker, Failure::NotCreated, now);
-                let tries = self.failures.count(&broker.key, &broker.digest);
-                (tries >= TRIES_BEFORE_TAKEN).then(|| Notice::Refused {
+                let tries = self.failures.count(&broker.key, &broker.digest) + 1;
+                if tries < TRIES_BEFORE_TAKEN {
+                    self.failures.add(broker, Failure::NotCreated, now);
+                    return None;
+                }
+                let message = "there is another object of this name, which is not of this Instance: delete or rename it";
+                let retry_in = self.failures.add(broker, Failure::Refused(message), now);
+                Some(Notice::Refused {
                     broker: broker.clone(),
-                    message:
-                        "there is another object of this name, which is not of this Instance:                               delete or rename it"
-                            .to_owned(),
+                    message: message.to_owned(),
                     retry_in,
                 })
             }
@@ -212,9 +215,12 @@ impl BrokerMemory {
                 self.specs.accept(&broker.configuration, &broker.digest);
                 None
             }
-            Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
-                self.settle_failure(broker, outcome, now)
+            // Whatever the reason: what runs is of the old spec, and the status says why.
+            Outcome::Refused { message, .. } => {
+                self.failures.add(broker, Failure::Refused(message), now);
+                (self.specs).refuse(&broker.configuration, &broker.digest, message, now)
             }
+            Outcome::Gone | Outcome::Failed(_) => self.settle_failure(broker, outcome, now),
         }
     }
 

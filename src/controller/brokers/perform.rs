@@ -89,9 +89,10 @@ async fn act(shared: &Shared, action: &Action) -> Performed {
             let api = jobs(shared, &broker.key.namespace);
             let created = create(&api, &shared.client, job, broker_job).await;
             // The generation is written after the Job, so that a device always gets its Job, also if this process ends
-            // between the two writes. If the second write fails it is repeated as long as the Job exists. A Job that is
-            // garbage-collected within that time runs twice.
-            if matches!(created.outcome, Outcome::Done | Outcome::Conflict) {
+            // between the two writes. If the second write fails, or the answer to the first was lost, it is repeated as long as
+            // the watch shows the Job. A Job that is garbage-collected within that time runs twice. The name may also be that of
+            // somebody else's Job.
+            if created.outcome == Outcome::Done {
                 remember(shared, &broker.instance, owner, *generation).await;
             }
             created

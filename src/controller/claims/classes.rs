@@ -18,7 +18,7 @@ use kube::{
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use petiole_base::collect::CollectMap as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -28,6 +28,8 @@ use tracing::{info, warn};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
+/// Changes within it share one look.
+const TOGETHER: Duration = Duration::from_millis(100);
 /// The time after which the classes are looked at though nothing has changed: somebody may have deleted one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -55,15 +57,30 @@ pub(super) async fn keep(
             Ok(false) => backoff.next_wait(),
             Err(error) => {
                 warn!(%error, "DeviceClasses cannot be kept; trying again");
+                let why = |class: &Class| (class.of.clone(), error.to_string());
+                publish::if_changed(refused, now.classes.values().map(why).collect_map());
                 backoff.next_wait()
             }
         };
-        match timeout(wait, wanted.changed()).await {
+        // Devices come and go without another class.
+        let is_other = |next: &Option<Arc<Offered>>| {
+            next.as_ref().is_none_or(|next| next.classes != now.classes)
+        };
+        let changed = timeout(wait, wanted.wait_for(is_other)).await;
+        match changed.map(|changed| changed.map(drop)) {
             Ok(Err(_)) => return,
-            // Those that follow each other share one look.
-            Ok(Ok(())) => sleep(Duration::from_millis(100)).await,
+            Ok(Ok(())) => sleep(TOGETHER).await,
             Err(_) => {}
         }
+    }
+}
+
+/// Returns whether a field has all that is wanted of it. What others have added stays.
+fn has(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => (wanted.iter())
+            .all(|(field, wanted)| there.get(field).is_some_and(|there| has(there, wanted))),
+        (there, wanted) => there == wanted,
     }
 }
 
@@ -95,7 +112,7 @@ async fn reconcile(
     let mut reasons = Refused::new();
     for (name, class) in wanted {
         let there = there.get(name);
-        if there.is_none_or(|there| there.data["spec"] != class.spec()) {
+        if there.is_none_or(|there| !has(&there.data["spec"], &class.spec())) {
             match write(api, name, class, there.is_some()).await {
                 Ok(()) => info!(class = name, "wrote a DeviceClass"),
                 Err(e) => drop(reasons.insert(class.of.clone(), format!("{e:#}"))),
@@ -138,7 +155,12 @@ async fn write(
         force: has_label || found.is_some(),
         ..PatchParams::apply(NAME)
     };
-    api.patch(name, &params, &Patch::Apply(object)).await?;
+    let kept = api.patch(name, &params, &Patch::Apply(object)).await?;
+    ensure!(
+        has(&kept.data["spec"], &class.spec()),
+        "the API server keeps a part of DeviceClass {name} only, because its version is too old for it: spec {}",
+        kept.data["spec"]
+    );
     Ok(())
 }
 
@@ -177,7 +199,20 @@ mod tests {
                 }
                 get if get.starts_with("GET") => refusal(404),
                 "DELETE /apis/resource.k8s.io/v1/deviceclasses/akri.lab.old?" => refusal(403),
-                _ => (200, class("akri.lab.x", CLASS_MANAGER)),
+                "DELETE /apis/resource.k8s.io/v1/deviceclasses/akri.lab.older?" => {
+                    (200, class("akri.lab.older", CLASS_MANAGER))
+                }
+                patch => {
+                    let (_, name) = patch.split_once("akri.lab.").unwrap();
+                    let (name, _) = name.split_once('?').unwrap();
+                    let of = ConfigurationKey::new("lab", name.to_owned());
+                    let mut kept = class(&dra::class_name(&of), CLASS_MANAGER);
+                    if name == "usb" {
+                        kept["spec"] = Class { of, resource: None }.spec();
+                        kept["spec"]["config"] = json!(["of an administrator"]);
+                    }
+                    (200, kept)
+                }
             }
         });
         let kind = dra_kind("DeviceClass", "deviceclasses");
@@ -188,12 +223,20 @@ mod tests {
         let is_done = reconcile(&api, &wanted.into(), &refused).await.unwrap();
         assert!(!is_done);
         let refused = refused.borrow();
-        let (of, why) = refused.iter().next().unwrap();
-        assert_eq!(refused.len(), 1);
-        assert_eq!(of.to_string(), "lab/cam");
+        let refused: Vec<_> = (refused.iter())
+            .map(|(of, why)| (of.to_string(), why.as_str()))
+            .collect();
+        let [(cam, left), (own, kept)] = refused.as_slice() else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((cam.as_str(), own.as_str()), ("lab/cam", "lab/own"));
         assert!(
-            why.contains("akri.lab.cam exists without the label"),
-            "{why}"
+            left.contains("akri.lab.cam exists without the label"),
+            "{left}"
+        );
+        assert!(
+            kept.contains("keeps a part of DeviceClass akri.lab.own"),
+            "{kept}"
         );
         let asked = fake.asked();
         let writes = asked.iter().filter(|request| !request.starts_with("GET"));

@@ -43,9 +43,12 @@ impl Question {
         &self.of.name
     }
 
-    /// Answers with the devices of this world, which has the Configuration. Who does not wait any more gets none.
+    /// Answers with the devices of this world, which has the Configuration. Who does not wait any more gets none. Of a Configuration
+    /// that is there and cannot be read nothing is known.
     pub(crate) fn answer(self, world: &World) {
-        self.answer.send(Devices::new(world, &self.of)).ok();
+        if !world.unreadable.contains_key(&self.of) {
+            self.answer.send(Devices::new(world, &self.of)).ok();
+        }
     }
 }
 
@@ -136,7 +139,11 @@ impl Server {
         let unavailable = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
         let permit = self.answers.clone().try_acquire_owned();
         let permit = permit.map_err(|_| unavailable("too many readers: ask again\n"))?;
-        let away = || unavailable("the cluster's objects have not been listed yet: ask again\n");
+        let away = || {
+            unavailable(
+                "the cluster's objects have not been listed yet, or the Configuration cannot be read: ask again\n",
+            )
+        };
         let (answer, answered) = oneshot::channel();
         let question = Question {
             of: of.clone(),

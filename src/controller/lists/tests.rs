@@ -145,14 +145,21 @@ fn all_lists_together_are_written_at_a_bounded_rate() {
         key: key("tv"),
         uid: String::new(),
     };
-    lists.settle(
-        &Action::Write(owner, list),
-        &Written::new(Tried::Failed),
-        at(0),
-    );
-    let (none, waits) = lists.plan(&world(true), at(0));
-    assert_eq!((none, waits.first()), (vec![], Some(LOOKED_EVERY)));
-    assert_eq!(lists.plan(&world(true), at(2)).0.len(), 1);
+    // Two turns that have begun before the first answer have written twice as much.
+    let action = Action::Write(owner, list);
+    for _ in 0..2 {
+        lists.settle(&action, &Written::new(Tried::Failed), at(0));
+    }
+    let time = i64::try_from(WRITTEN_MAX).unwrap() / i64::from(WRITTEN_PER_SECOND);
+    for seconds in [0, 2, time] {
+        let (none, waits) = lists.plan(&world(true), at(seconds));
+        assert_eq!(
+            (none, waits.first()),
+            (vec![], Some(LOOKED_EVERY)),
+            "{seconds}"
+        );
+    }
+    assert_eq!(lists.plan(&world(true), at(time + 2)).0.len(), 1);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ fn look(world: &World, now: Timestamp) -> Plan {
         world,
         brokers: &brokers,
         problems: &problems,
+        learns_until: None,
     };
     plan(seen, now)
 }

@@ -36,8 +36,16 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     cluster.settle();
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": [], "comand": "typo"}}));
-    cluster.trial = Outcome::from_status(400, "unknown field \"spec.comand\"");
+    cluster.trial = Outcome::from_status(403, "exceeded quota");
     assert_eq!(cluster.step(), ["try cam-1-1-pod"]);
+    let (ratio, reason, message) = cluster.report();
+    assert_eq!(
+        (ratio.as_str(), reason.as_str()),
+        ("2/2", "BrokerSpecInvalid")
+    );
+    assert!(message.contains("exceeded quota"), "{message}");
+    cluster.trial = Outcome::from_status(400, "unknown field \"spec.comand\"");
+    assert_eq!(cluster.after(60).step(), ["try cam-1-1-pod"]);
     assert_eq!(cluster.plan(), NONE);
     let mut tries = 0;
     for _ in 0..100 {

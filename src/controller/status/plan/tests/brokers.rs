@@ -40,6 +40,7 @@ fn after(
         world: &world.clone(),
         brokers,
         problems: services,
+        learns_until: None,
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);
@@ -109,6 +110,7 @@ fn a_configuration_that_asks_for_no_broker_any_more_loses_condition_and_count() 
         world: &world,
         brokers: &Reports::new(),
         problems: &none,
+        learns_until: None,
     };
     assert_eq!(plan(seen, at(0)), Plan::default());
 }
@@ -132,6 +134,7 @@ fn instance_after(world: &mut World, brokers: &Reports) -> (Vec<String>, usize) 
         world: &world.clone(),
         brokers,
         problems: &Problems::new(),
+        learns_until: None,
     };
     let planned = plan(seen, at(0));
     execute(world, &planned);
@@ -228,4 +231,30 @@ fn an_instance_says_that_the_spec_is_refused_unless_its_brokers_run() {
     assert_eq!(instance_after(&mut world, &late).1, 0);
     let (conditions, _) = instance_after(&mut world, &refused(1));
     assert!(conditions.is_empty(), "{conditions:?}");
+}
+
+#[test]
+fn a_replica_that_has_just_begun_to_lead_does_not_end_what_it_has_not_tried_yet() {
+    let mut world = with_broker();
+    let brokers = report(1, 1, None);
+    let refused = Problem::new(Reason::SlicesRefused, "no room");
+    let problems = Problems::from([(key("cam"), refused)]);
+    after(&mut world, (&brokers, &problems));
+    let look = |world: &World, seconds| {
+        let seen = StatusInputs {
+            world,
+            brokers: &brokers,
+            problems: &Problems::new(),
+            learns_until: Some(at(15)),
+        };
+        plan(seen, at(seconds))
+    };
+    let early = look(&world, 5);
+    assert_eq!(early.actions, []);
+    assert_eq!(early.waits.first(), Some(Duration::from_secs(10)));
+    assert_eq!(look(&world, 15).actions.len(), 1, "it knows better by then");
+    // Another spec is another question.
+    let configuration = Arc::make_mut(world.configurations.get_mut(&key("cam")).unwrap());
+    configuration.metadata.generation = configuration.metadata.generation.map(|n| n + 1);
+    assert!(!look(&world, 5).actions.is_empty());
 }
