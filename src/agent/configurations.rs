@@ -22,10 +22,10 @@ use crate::{
         device::Scope,
         property_source::{Contents, Wanted},
         resource_name::ResourceName,
-        typed_names::ConfigurationKey,
+        typed_names::{ConfigurationKey, NodeName},
     },
     publish,
-    store::Configurations,
+    store::{Configurations, Instances},
 };
 use foreign_plugins::ForeignPlugins;
 use petiole_base::collect::CollectMap as _;
@@ -54,6 +54,7 @@ pub(super) struct Inputs {
     pub(super) handlers: Arc<Handlers>,
     /// The Configurations of the store.
     pub(super) configurations: watch::Receiver<Arc<Configurations>>,
+    pub(super) instances: watch::Receiver<Arc<Instances>>,
     /// The Node of this node; `None` without a cluster.
     pub(super) own_node: Option<watch::Receiver<Set<OwnNode>>>,
     /// The Secrets and ConfigMaps; `None` without a cluster.
@@ -71,6 +72,15 @@ pub(super) struct Properties {
     pub(super) contents: watch::Receiver<Arc<Contents>>,
 }
 
+/// Returns the Configurations of which a node has devices.
+fn offered_on(node: &NodeName, instances: &Instances) -> BTreeSet<ConfigurationKey> {
+    let here = instances
+        .iter()
+        .filter(|(_, instance)| instance.spec.names_node(node));
+    here.map(|(key, instance)| instance.spec.configuration_key(&key.namespace))
+        .collect()
+}
+
 /// Validates the Configurations at each change of the inputs. Publishes the result to `validated`, and the discovery sessions
 /// that it needs to `sessions`.
 pub(super) async fn run(
@@ -83,6 +93,7 @@ pub(super) async fn run(
         clock,
         handlers,
         mut configurations,
+        instances,
         own_node: own,
         mut properties,
         mut kubelet,
@@ -90,11 +101,20 @@ pub(super) async fn run(
         mut registered,
     } = inputs;
     let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
-    let unseen = own.as_ref().map_or(Labels::NoNode, |_| Labels::Unknown);
+    let has_node = own.is_some();
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
+        let offered = match this {
+            None if has_node => offered_on(&settings.node_name, &instances.borrow()),
+            _ => BTreeSet::new(),
+        };
+        let labels = match this.as_deref() {
+            Some(node) => Labels::Known(&node.labels),
+            None if has_node => Labels::Unknown(&offered),
+            None => Labels::NoNode,
+        };
         let (before, there) = (validated.borrow().clone(), *kubelet.borrow_and_update());
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
@@ -107,7 +127,7 @@ pub(super) async fn run(
                 configurations: &current,
                 before: &before.accepted,
                 refused_before: &before.refused,
-                labels: (this.as_deref()).map_or(unseen, |node| Labels::Known(&node.labels)),
+                labels,
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),
                 registered: &ours,

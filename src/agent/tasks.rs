@@ -175,6 +175,7 @@ impl Agent {
             clock: self.clock,
             handlers,
             configurations: self.store.configurations(),
+            instances: self.store.instances(),
             own_node: self.own_node(),
             properties,
             kubelet: self.kubelet.subscribe(),

@@ -209,6 +209,15 @@ X
   within 70 "the name is taken when it is free" is_ready_as cam "True Working"
   pod first - cam
   within 15 "a Pod gets the device" is_running first
+  # What was made by the controller is mended, though it has lost its label, and the chart's policy lets it.
+  kubectl label deviceclass akri.default.cam app.kubernetes.io/managed-by- >/dev/null
+  echoes usb 1 "allocation: DRA"
+  within 20 "its own has its label again" is_labelled
+  equal "ready" "True Working" "$(ready_of cam)"
+}
+
+is_labelled() {
+  [ "$(kubectl get deviceclass akri.default.cam -o 'jsonpath={.metadata.labels.app\.kubernetes\.io/managed-by}')" = petiole ]
 }
 
 runs_on() { # DEPLOYMENT NODE: its only Pod

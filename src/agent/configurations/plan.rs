@@ -106,7 +106,7 @@ pub(super) fn wanted(world: &World<'_>) -> Wanted {
     for (key, configuration) in oldest_first(world.configurations) {
         let is_valid = spec::check(&configuration.spec, world.containers).is_ok()
             && rights::check_references(&key.namespace, &configuration.spec).is_ok();
-        let selection = selection(world, configuration, world.before.get(key));
+        let selection = selection(world, key, configuration);
         let handler = &configuration.spec.discovery_handler.name;
         let reads = (world.reads)(handler);
         let is_used = selection == Selection::Selected
@@ -142,7 +142,7 @@ fn accept(
         return Err(Some(Problem::new(Reason::HandlerChanged, message)));
     }
     let reads = (world.reads)(&handler.name);
-    let selection = selection(world, configuration, earlier);
+    let selection = selection(world, key, configuration);
     let properties = match selection {
         Selection::Selected => {
             let values = properties::values(world, key, configuration, reads);
@@ -210,13 +210,17 @@ fn unknown_handler(world: &World<'_>, handler: &str) -> Option<Problem> {
 
 fn selection(
     world: &World<'_>,
+    key: &ConfigurationKey,
     configuration: &Configuration,
-    earlier: Option<&AcceptedConfiguration>,
 ) -> Selection {
     match world.labels {
         Labels::NoNode => Selection::Selected,
         _ if configuration.spec.node_selector.is_empty() => Selection::Selected,
-        Labels::Unknown => earlier.map_or(Selection::Unknown, |earlier| earlier.selection),
+        Labels::Unknown(offered) => match world.before.get(key) {
+            Some(earlier) => earlier.selection,
+            None if offered.contains(key) => Selection::Selected,
+            None => Selection::Unknown,
+        },
         Labels::Known(labels) if configuration.selects(labels) => Selection::Selected,
         Labels::Known(_) => Selection::LeftOut,
     }

@@ -8,6 +8,7 @@ use crate::{
         device::Scope,
         property_source::{Contents, Wanted},
         resource_name::{ResourceName, ResourcePrefixes},
+        typed_names::ConfigurationKey,
         variables::Variables,
     },
     store::Configurations,
@@ -19,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) enum Labels<'a> {
     /// There is no Node, because there is no cluster. Every Configuration selects this node.
     NoNode,
-    Unknown,
+    /// They are not known yet. Of these Configurations the node has devices, as an earlier run has it: it was selected.
+    Unknown(&'a BTreeSet<ConfigurationKey>),
     Known(&'a BTreeMap<String, String>),
 }
 

@@ -304,12 +304,18 @@ fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_t
     assert_eq!(select(Labels::NoNode, &none), Selection::Selected);
     assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
     assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
-    assert_eq!(select(Labels::Unknown, &none), Selection::Unknown);
+    let nothing = BTreeSet::new();
+    assert_eq!(select(Labels::Unknown(&nothing), &none), Selection::Unknown);
+    let offered = BTreeSet::from([ConfigurationKey::new("default", "good".to_owned())]);
+    assert_eq!(
+        select(Labels::Unknown(&offered), &none),
+        Selection::Selected
+    );
     let before = validate(&World {
         labels: Labels::Known(&other),
         ..world(&configurations, &none)
     });
-    let unknown = select(Labels::Unknown, &before.accepted);
+    let unknown = select(Labels::Unknown(&offered), &before.accepted);
     assert_eq!(unknown, Selection::LeftOut);
 }
 
