@@ -14,7 +14,8 @@ use tokio_util::{
 
 /// More calls than a kubelet has at one time: it admits one Pod after the other.
 const CALLS: u32 = 1000;
-/// The time for the calls that have begun. Each is answered earlier.
+/// The time for the calls that have begun. Each is answered earlier: one that may wait for longer ends its waits when this agent gives
+/// up.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 /// The time for the calls that were forwarded.
 const LAST_FORWARDED: Duration = Duration::from_secs(10);

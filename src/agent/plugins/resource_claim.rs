@@ -63,7 +63,8 @@ impl Allocator {
     ) -> Result<Vec<ContainerEdits>, Denied> {
         let until = Instant::now() + PREPARE_TIMEOUT;
         let all = requests.iter().flat_map(|one| &one.devices);
-        let found = self.seen(None, all.cloned().collect(), until).await?;
+        let seen = self.seen(None, all.cloned().collect(), until);
+        let found = self.while_deciding(seen).await?;
         let taking = requests.iter().filter(|one| !one.is_admin);
         let devices = taking.flat_map(|one| one.devices.iter().map(|key| key.name.clone()));
         let devices: Vec<InstanceName> = devices.collect();
@@ -88,6 +89,18 @@ impl Allocator {
         Ok(all)
     }
 
+    /// Waits, as long as this agent does not hand over to another: the kubelet calls that one again.
+    async fn while_deciding<T>(
+        &self,
+        waits: impl Future<Output = Result<T, Denied>>,
+    ) -> Result<T, Denied> {
+        tokio::select! {
+            biased;
+            done = waits => done,
+            () = self.inputs.decisions.over() => Err(Denied::stopping()),
+        }
+    }
+
     /// Returns a slot of each device for a claim. Waits while others hold them all: the scheduler may know that a Pod has ended before
     /// its kubelet does.
     async fn slots_for(
@@ -99,8 +112,11 @@ impl Allocator {
     ) -> Result<Vec<SlotId>, Denied> {
         let is_passing = |e: &ClaimError| e.is_passing() || matches!(e, ClaimError::Full { .. });
         let plan = |slots: &SlotTable| slots.plan_resource_claim(uid, devices);
-        let planned = self.planned(until, is_passing, plan).await;
-        planned.map_err(Refusal::from)?;
+        let planned = async {
+            let planned = self.planned(until, is_passing, plan).await;
+            planned.map(drop).map_err(|e| Refusal::from(e).into())
+        };
+        self.while_deciding(planned).await?;
         let wanted = Wanted::Claimed {
             uid: uid.to_owned(),
             devices: devices.to_vec(),
