@@ -110,7 +110,8 @@ impl<'a> Holders<'a> {
                     None => id == slot,
                     Some(index) => id.parse::<ListedId>().is_ok_and(|id| id.index == index),
                 });
-                (pods, !snapshot.hidden.pods)
+                let may_be_former = pods.is_empty() && self.has_former_name(owner.node(), resource);
+                (pods, !snapshot.hidden.pods && !may_be_former)
             };
             let known = match &owner {
                 SlotOwner::Node(_) => Some(by_resource(&snapshot.instance_resource(key), None)),
@@ -133,6 +134,18 @@ impl<'a> Holders<'a> {
             })
         });
         used.collect()
+    }
+
+    /// Returns whether a Pod of a node asks for a resource that nothing offers any more, and that may have been the name of this one: it
+    /// had another prefix, or another name.
+    fn has_former_name(&self, node: &str, resource: &ResourceName) -> bool {
+        let offered = self.snapshot.resources();
+        let mut asked = self.asking.get(node).into_iter().flat_map(BTreeMap::keys);
+        asked.any(|asked| {
+            let is_like = asked.prefix() == resource.prefix()
+                || asked.last_segment() == resource.last_segment();
+            is_like && !offered.contains_key(asked)
+        })
     }
 
     /// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
@@ -201,5 +214,22 @@ mod tests {
             let pods = &device.used[0].pods;
             assert_eq!(*pods, [format!("default/{}", device.instance)]);
         }
+    }
+
+    #[test]
+    fn who_has_a_slot_by_a_former_name_is_not_taken_for_nobody() {
+        let mut snapshot = cluster();
+        let key = ObjectKey::new("default", "cam-0");
+        let used = |snapshot: &Snapshot| {
+            let key = InstanceKey::new("default", "cam-0");
+            let used = Holders::new(snapshot).used(&key, &snapshot.instances[&key]);
+            (used[0].pods.clone(), used[0].has_known_pods)
+        };
+        let mut pod = serde_json::to_value(&snapshot.pods[&key]).unwrap();
+        pod["spec"]["containers"][0]["resources"]["limits"] = json!({"akri.sh/old": "1"});
+        snapshot.pods.insert(key.clone(), from_value(pod).unwrap());
+        assert_eq!(used(&snapshot), (vec![], false));
+        snapshot.pods.remove(&key);
+        assert_eq!(used(&snapshot), (vec![], true));
     }
 }
