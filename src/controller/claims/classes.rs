@@ -49,7 +49,7 @@ pub(super) async fn keep(
         let Some(now) = wanted.borrow_and_update().clone() else {
             return;
         };
-        let wait = match reconcile(&api, &now.classes, refused).await {
+        let wait = match reconcile(&api, &now, refused).await {
             Ok(true) => {
                 backoff.reset();
                 LOOK_AGAIN
@@ -64,7 +64,8 @@ pub(super) async fn keep(
         };
         // Devices come and go without another class.
         let is_other = |next: &Option<Arc<Offered>>| {
-            next.as_ref().is_none_or(|next| next.classes != now.classes)
+            let of = |offered: &Offered| (offered.classes.clone(), offered.kept_classes.clone());
+            next.as_ref().is_none_or(|next| of(next) != of(&now))
         };
         let changed = timeout(wait, wanted.wait_for(is_other)).await;
         match changed.map(|changed| changed.map(drop)) {
@@ -87,15 +88,22 @@ fn has(there: &Value, wanted: &Value) -> bool {
 /// Writes and deletes what is not as it should be. One that is refused holds up no other. Returns whether none was.
 async fn reconcile(
     api: &Api<DynamicObject>,
-    wanted: &BTreeMap<String, Class>,
+    offered: &Offered,
     refused: &watch::Sender<Refused>,
 ) -> kube::Result<bool> {
+    let Offered {
+        classes: wanted,
+        kept_classes: kept,
+        ..
+    } = offered;
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
     let there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
         .filter_map(|class| Some((class.metadata.name.clone()?, class)))
         .collect_map();
     let mut is_done = true;
-    let is_left = |name: &str| name.starts_with(CLASS_PREFIX) && !wanted.contains_key(name);
+    let is_left = |name: &str| {
+        name.starts_with(CLASS_PREFIX) && !wanted.contains_key(name) && !kept.contains(name)
+    };
     for (name, class) in there.iter().filter(|(name, _)| is_left(name)) {
         let uid = class.metadata.uid.clone();
         match api.delete(name, &deletion_of(uid, None)).await {
@@ -193,7 +201,7 @@ mod tests {
                     without_label("akri.lab.own", NAME)
                 }
                 list if list.starts_with("GET") && list.contains("labelSelector") => {
-                    let items = ["akri.lab.old", "akri.lab.older", "other"];
+                    let items = ["akri.lab.old", "akri.lab.older", "akri.lab.unread", "other"];
                     let items = items.map(|name| class(name, CLASS_MANAGER));
                     (200, json!({"metadata": {}, "items": items}))
                 }
@@ -220,7 +228,12 @@ mod tests {
         let wanted = ["cam", "own", "usb"].map(|name| ConfigurationKey::new("lab", name));
         let wanted = wanted.map(|of| (dra::class_name(&of), Class { of, resource: None }));
         let refused = watch::Sender::default();
-        let is_done = reconcile(&api, &wanted.into(), &refused).await.unwrap();
+        let offered = Offered {
+            classes: wanted.into(),
+            kept_classes: ["akri.lab.unread".to_owned()].into(),
+            ..Offered::default()
+        };
+        let is_done = reconcile(&api, &offered, &refused).await.unwrap();
         assert!(!is_done);
         let refused = refused.borrow();
         let refused: Vec<_> = (refused.iter())

@@ -55,6 +55,8 @@ pub(crate) struct Offered {
     pub(crate) pools: Vec<Pool>,
     /// The classes by name.
     pub(crate) classes: BTreeMap<String, Class>,
+    /// The names of those that stay as they are, if there are such: nothing is known of them.
+    pub(crate) kept_classes: BTreeSet<String>,
 }
 
 /// A DeviceClass.
@@ -102,17 +104,25 @@ pub(crate) fn plan(
         Offered {
             pools: pools(world, &offering),
             classes: classes(world, &offering, prefixes),
+            kept_classes: BTreeSet::new(),
         }
     };
-    let Some(before) = before else {
-        return offered;
-    };
-    for key in world.unreadable.keys() {
+    for key in world
+        .unreadable
+        .keys()
+        .filter(|key| !offering.contains_key(key))
+    {
         let (pool, class) = (dra::pool_name(key), dra::class_name(key));
-        let pools = before.pools.iter().filter(|known| known.name == pool);
-        offered.pools.extend(pools.cloned());
-        if let Some(known) = before.classes.get(&class) {
-            offered.classes.insert(class, known.clone());
+        let known = before.and_then(|before| before.pools.iter().find(|known| known.name == pool));
+        // Another replica, or this one before it was started again, may have offered it.
+        offered.pools.push(known.cloned().unwrap_or_else(|| Pool {
+            name: pool,
+            reach: Reach::AsTheyAre,
+            devices: vec![],
+        }));
+        match before.and_then(|before| before.classes.get(&class)) {
+            Some(known) => drop(offered.classes.insert(class, known.clone())),
+            None => drop(offered.kept_classes.insert(class)),
         }
     }
     offered

@@ -52,6 +52,9 @@ pub(crate) fn plan(source: &Source, pools: &[Pool], stored: &Stored) -> Vec<Writ
     let mut writes: BTreeMap<&str, Vec<Write>> = BTreeMap::new();
     for pool in pools {
         let slices = of_pool.remove(&*pool.name).unwrap_or_default();
+        if pool.reach == Reach::AsTheyAre {
+            continue;
+        }
         writes.insert(&pool.name, plan_pool(source, pool, &slices, stored));
     }
     for (pool, slices) in of_pool {
@@ -250,7 +253,7 @@ impl Source {
             node_name: self.node_name(),
             node_selector: match reach {
                 Reach::Nodes(nodes) if self.owner.is_none() => Some(nodes.clone()),
-                Reach::Nodes(_) | Reach::AllNodes | Reach::OfEachDevice => None,
+                Reach::Nodes(_) | Reach::AllNodes | Reach::OfEachDevice | Reach::AsTheyAre => None,
             },
             all_nodes: is(&Reach::AllNodes),
             per_device_node_selection: is(&Reach::OfEachDevice),

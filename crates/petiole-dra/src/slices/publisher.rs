@@ -34,6 +34,8 @@ const GROWS_FOR: Duration = Duration::from_secs(10);
 const RESTRAINT: Duration = Duration::from_secs(10);
 /// The longest wait after rounds that have failed.
 const RETRY_CAP: Duration = Duration::from_secs(30);
+/// The time after which a slice is sent again that the server did not store as it was sent: it may have been updated.
+const TRIED_AGAIN: Duration = Duration::from_mins(10);
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const HTTP_NOT_FOUND: u16 = 404;
@@ -91,9 +93,17 @@ impl Publisher {
         let mut due = Instant::now();
         let (mut restraint, mut changed_at) = (None, None);
         let mut is_pending = true;
+        let (mut again, mut lacked) = (Instant::now() + TRIED_AGAIN, 0);
         loop {
             tokio::select! {
                 biased; // what is due waits for no news
+                () = sleep_until(again), if stored.is_complete => {
+                    // The one that was sent last lacks nothing any more: the others follow.
+                    let has_learned = stored.lacking() < lacked;
+                    lacked = stored.lacking();
+                    is_pending |= stored.try_again();
+                    again = Instant::now() + if has_learned { PACE } else { TRIED_AGAIN };
+                }
                 () = sleep_until(due), if is_pending && stored.is_complete => {
                     let pools = self.pools.borrow_and_update().clone();
                     is_pending = !self.round(&source, &slices, &pools, &mut stored).await;

@@ -87,6 +87,17 @@ impl Stored {
         self.put(answer);
     }
 
+    /// Returns how many slices lack some fields.
+    pub(crate) fn lacking(&self) -> usize {
+        self.trimmed.len()
+    }
+
+    /// Forgets of one slice what it lacks, so that it is sent again: the server may have these fields by now. Returns whether there is
+    /// one.
+    pub(crate) fn try_again(&mut self) -> bool {
+        self.trimmed.pop_first().is_some()
+    }
+
     /// Forgets slices that are gone, or that have another content by now.
     fn forget_trimmed(&mut self) {
         let slices = &self.slices;
@@ -169,5 +180,19 @@ mod tests {
         assert_eq!(there, ["a 10", "b 11", "c 9"]);
         // The next list has what was written before it, or it is gone.
         assert_eq!(listed(&mut stored, &[("a", "10")], &[]), ["a 10"]);
+    }
+
+    #[test]
+    fn a_slice_that_was_stored_in_part_is_the_same_until_it_is_to_be_tried_again() {
+        let mut stored = Stored::default();
+        let there = slice("a", "3");
+        let mut sent = there.spec.clone();
+        sent.driver = "akri.sh".to_owned();
+        stored.put_trimmed(sent.clone(), there.clone());
+        let is_same = |stored: &Stored| stored.is_same(&there, &sent, |a, b| a == b);
+        assert!(is_same(&stored) && stored.lacking() == 1);
+        assert!(stored.try_again());
+        assert!(!is_same(&stored) && stored.lacking() == 0);
+        assert!(!stored.try_again());
     }
 }

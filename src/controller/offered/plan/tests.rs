@@ -147,5 +147,20 @@ fn a_configuration_that_cannot_be_read_just_now_keeps_what_was_offered_and_one_t
     assert_eq!(planned(&world, Some(&before)), Offered::default());
     world.unreadable.insert(of, "spec".to_owned());
     assert_eq!(planned(&world, Some(&before)), before);
-    assert_eq!(planned(&world, None), Offered::default());
+    // One that has just been started does not know what it was, and leaves it as it is.
+    let started = planned(&world, None);
+    let names = |offered: &Offered| {
+        (offered.pools.iter())
+            .map(|pool| pool.name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&started), names(&before));
+    assert!(
+        started
+            .pools
+            .iter()
+            .all(|pool| pool.reach == Reach::AsTheyAre)
+    );
+    assert_eq!(started.kept_classes, before.classes.into_keys().collect());
+    assert_eq!(planned(&world, Some(&started)), started);
 }

@@ -250,3 +250,14 @@ proptest! {
         prop_assert_eq!(plan_of(&wanted, &have), []);
     }
 }
+
+#[test]
+fn the_slices_of_a_pool_of_which_nothing_is_known_stay_as_they_are() {
+    let stored = stored(&[pool([device(1)])]);
+    let unknown = Pool {
+        reach: Reach::AsTheyAre,
+        ..pool([])
+    };
+    assert_eq!(plan_of(&[unknown], &stored), []);
+    assert_eq!(plan_of(&[], &stored).len(), 1);
+}
