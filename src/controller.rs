@@ -141,7 +141,11 @@ pub(crate) fn begin(
     });
     tasks.spawn("lease", |stop| {
         let api = Api::namespaced(client, &shared.settings.namespace);
-        lease::run(shared.clone(), api, lease, leads, is_listed.clone(), stop)
+        let replica = lease::Replica {
+            is_leader: leads,
+            is_listed: is_listed.clone(),
+        };
+        lease::run(shared.clone(), api, lease, replica, stop)
     });
     tasks.spawn("events", |stop| writer.run(stop));
     tasks.spawn("loop", |stop| {

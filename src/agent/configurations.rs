@@ -81,6 +81,19 @@ fn offered_on(node: &NodeName, instances: &Instances) -> BTreeSet<ConfigurationK
         .collect()
 }
 
+/// Returns the labels of this node, as far as they are known.
+fn labels<'a>(
+    seen: Option<&'a OwnNode>,
+    has_node: bool,
+    offered: &'a BTreeSet<ConfigurationKey>,
+) -> Labels<'a> {
+    match seen {
+        Some(node) => Labels::Known(&node.labels),
+        None if has_node => Labels::Unknown(offered),
+        None => Labels::NoNode,
+    }
+}
+
 /// Validates the Configurations at each change of the inputs. Publishes the result to `validated`, and the discovery sessions
 /// that it needs to `sessions`.
 pub(super) async fn run(
@@ -106,15 +119,8 @@ pub(super) async fn run(
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
-        let offered = match this {
-            None if has_node => offered_on(&settings.node_name, &instances.borrow()),
-            _ => BTreeSet::new(),
-        };
-        let labels = match this.as_deref() {
-            Some(node) => Labels::Known(&node.labels),
-            None if has_node => Labels::Unknown(&offered),
-            None => Labels::NoNode,
-        };
+        let offered = offered_on(&settings.node_name, &instances.borrow());
+        let labels = labels(this.as_deref(), has_node, &offered);
         let (before, there) = (validated.borrow().clone(), *kubelet.borrow_and_update());
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();

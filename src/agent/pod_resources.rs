@@ -16,7 +16,8 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most bytes of an answer, which has a message for each id of each resource, those of other plugins too.
+/// The most bytes of an answer of the kubelet's pod resources API, which has a message for each id of each resource, those of other
+/// plugins too. Beyond it: the answer is not read, and nothing is released or published meanwhile.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the kubelet's list of Pods.

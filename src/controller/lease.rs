@@ -37,14 +37,23 @@ pub(super) fn selection() -> Selection {
     Selection::new("lease", config)
 }
 
+/// Says whether this replica leads, and knows whether it can.
+pub(super) struct Replica {
+    pub(super) is_leader: watch::Sender<bool>,
+    /// True once all objects are listed.
+    pub(super) is_listed: watch::Receiver<bool>,
+}
+
 /// Takes the Lease when it is free and this replica can act, which it can once all objects are listed, and keeps it; gives it back at `shutdown`, so that another replica need not wait
 /// for its end. An API server that is away is waited for.
 pub(super) async fn run(
     shared: Arc<Shared>,
     api: Api<Lease>,
     lease: watch::Receiver<Set<Held>>,
-    is_leader: watch::Sender<bool>,
-    mut is_listed: watch::Receiver<bool>,
+    Replica {
+        is_leader,
+        mut is_listed,
+    }: Replica,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let keeping = async {

@@ -1,6 +1,7 @@
 //! Writes the status of Configurations, and what Instances say of their brokers, which `kubectl get` and `kubectl describe`
 //! show.
 mod instances;
+mod learned;
 pub(crate) mod plan;
 mod verdict;
 

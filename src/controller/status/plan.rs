@@ -1,6 +1,7 @@
 //! Decides the status of each Configuration. Pure.
 use super::{
     instances,
+    learned::{held, is_held},
     verdict::{
         Verdict, awaits, first_trouble, left_out_by, named_in, not_reported, of_brokers, trouble,
         troubles, wants_brokers,
@@ -70,14 +71,6 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) learns_until: Option<Timestamp>,
 }
 
-/// What a replica learns by trying. One that has just begun to lead does not know it, which does not end it.
-const LEARNED: [Reason; 4] = [
-    Reason::BrokerSpecInvalid,
-    Reason::DeviceListRefused,
-    Reason::SlicesRefused,
-    Reason::SlotsNotShared,
-];
-
 pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
     let world = seen.world;
     let mut plan = Plan::default();
@@ -99,14 +92,10 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
         let nodes = reports
             .iter()
             .filter_map(|report| world.nodes.get(&report.name));
-        let types = [ConditionType::Ready, ConditionType::BrokersReady];
-        if let Some(until) = (seen.learns_until).filter(|_| {
-            types
-                .iter()
-                .any(|type_| learned(configuration, *type_).is_some())
-        }) {
-            plan.waits.add(elapsed(now, until));
-        }
+        let until = seen.learns_until.filter(|_| is_held(configuration));
+        until
+            .into_iter()
+            .for_each(|until| plan.waits.add(elapsed(now, until)));
         let settle = nodes.filter_map(|node| settles_in(node, now));
         let named = named_in(&view.late(key, configuration), configuration, now);
         for left in settle.chain(named).filter(|left| !left.is_zero()) {
@@ -121,16 +110,6 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
         troubles: vec![],
     }));
     plan
-}
-
-/// Returns the condition of a Configuration that says of its present spec what a replica has learned by trying.
-fn learned(configuration: &Configuration, type_: ConditionType) -> Option<&Condition> {
-    let condition = configuration.condition(type_)?;
-    let is_present = condition.observed_generation == configuration.metadata.generation;
-    let is_learned = LEARNED
-        .iter()
-        .any(|reason| condition.reason == reason.as_str());
-    (condition.has_status(ConditionStatus::False) && is_present && is_learned).then_some(condition)
 }
 
 fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
@@ -232,15 +211,9 @@ impl View<'_> {
         let is_late = seen.is_some_and(|report| report.generation != generation);
         let brokers = of_brokers(seen, configuration).filter(|_| !is_late);
         let verdicts = [Some((ConditionType::Ready, ready)), brokers];
-        let verdicts = verdicts.into_iter().flatten();
-        let verdicts: Vec<_> = verdicts
-            .map(|(type_, verdict)| {
-                (
-                    type_,
-                    self.not_before_it_knows(configuration, type_, verdict),
-                )
-            })
-            .collect();
+        let is_early = self.seen.learns_until.is_some();
+        let held = |(type_, verdict)| (type_, held(configuration, type_, verdict, is_early));
+        let verdicts: Vec<_> = verdicts.into_iter().flatten().map(held).collect();
         let troubles = troubles(&verdicts, &before.conditions);
         let condition = |(type_, Verdict { status, problem })| {
             let Problem { reason, message } = problem;
@@ -345,24 +318,6 @@ impl View<'_> {
             return trouble(Problem::new(Reason::NoAgent, message));
         }
         not_reported("no node has said yet what it makes of it: petiole-agent may not run")
-    }
-
-    /// Returns what is still refused, as far as this replica knows, instead of a verdict that all is well.
-    fn not_before_it_knows(
-        &self,
-        configuration: &Configuration,
-        type_: ConditionType,
-        verdict: Verdict,
-    ) -> Verdict {
-        let is_early = self.seen.learns_until.is_some_and(|until| self.now < until);
-        let is_well = verdict.status == ConditionStatus::True;
-        match learned(configuration, type_).filter(|_| is_early && is_well) {
-            Some(before) => trouble(Problem {
-                reason: before.reason.clone(),
-                message: before.message.clone(),
-            }),
-            None => verdict,
-        }
     }
 
     /// Returns the nodes that work and whose last report is about an earlier generation.

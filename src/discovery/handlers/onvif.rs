@@ -7,6 +7,7 @@ mod credentials;
 mod details;
 mod network;
 mod plan;
+mod said;
 
 use super::{
     super::interface::{

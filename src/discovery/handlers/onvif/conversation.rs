@@ -4,6 +4,7 @@ use super::{
     credentials::Store,
     details::Details,
     plan::{self, Job, Outcome},
+    said::said_mac,
 };
 use futures::future::OptionFuture;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -50,7 +51,7 @@ pub(super) async fn ask(
     let ip = facts.url.ip();
     let known = OptionFuture::from(ip.map(|ip| neighbours.mac(ip))).await;
     // Some cameras say it without credentials.
-    let mac = known.flatten().or_else(|| plan::said_mac(&facts));
+    let mac = known.flatten().or_else(|| said_mac(&facts));
     let may_know = plan::takes(details, &job.camera, &facts.url, mac.as_deref());
     let credentials = store
         .of(job.camera.uuid())
@@ -62,7 +63,7 @@ pub(super) async fn ask(
         };
     };
     let result = converse(Inquiry::again(facts, credentials.clone(), seed()), end).await;
-    let mac = result.as_ref().ok().and_then(plan::said_mac).or(mac);
+    let mac = result.as_ref().ok().and_then(said_mac).or(mac);
     Outcome { result, mac }
 }
 

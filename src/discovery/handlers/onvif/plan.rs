@@ -1,10 +1,8 @@
 //! Which cameras to ask and when, and what is offered of what they say. Pure.
 use super::{
-    super::{
-        neighbours::normalized_mac,
-        problems::{problem, such_as},
-    },
+    super::problems::{problem, such_as},
     details::{Details, Identity},
+    said::Said,
 };
 use crate::{
     backoff,
@@ -55,7 +53,7 @@ struct Tracked {
     asked: Option<u64>,
     failures: u32,
     failure: Option<Failure>,
-    facts: Option<Said>,
+    said: Option<Said>,
 }
 
 impl Tracked {
@@ -64,34 +62,6 @@ impl Tracked {
         self.due = Some(now + backoff::after(self.failures, FIRST_RETRY, LAST_RETRY));
         self.failures += 1;
     }
-}
-
-/// What a camera has said, and its MAC address.
-type Said = (Facts, Option<String>);
-
-/// Adds what a camera has said `before` to what it says now, where calls were not answered. Returns whether anything was lacking.
-fn complete((facts, mac): &mut Said, (before, mac_before): &Said) -> bool {
-    if facts.failed.is_empty() {
-        return false;
-    }
-    let mut is_lacking = false;
-    if facts.interfaces.is_empty() && !before.interfaces.is_empty() {
-        facts.interfaces.clone_from(&before.interfaces);
-        is_lacking = true;
-    }
-    if facts.information.is_none() && before.information.is_some() {
-        facts.information.clone_from(&before.information);
-        is_lacking = true;
-    }
-    if facts.streams.len() < before.streams.len() {
-        facts.streams.clone_from(&before.streams);
-        is_lacking = true;
-    }
-    if mac.is_none() && mac_before.is_some() {
-        mac.clone_from(mac_before);
-        is_lacking = true;
-    }
-    is_lacking
 }
 
 /// The cameras of a discovery.
@@ -139,15 +109,6 @@ fn takes_url(details: &Details, url: &Url) -> bool {
         .is_some_and(|ip| details.ip_addresses.takes_address(ip))
 }
 
-/// Returns the MAC address that a camera says of its interface with this address.
-pub(super) fn said_mac(facts: &Facts) -> Option<String> {
-    let ip = facts.url.ip()?;
-    let has_it = facts.interfaces.iter().find(|i| i.addresses.contains(&ip));
-    let interface = has_it.or(facts.interfaces.first())?;
-    let mac = normalized_mac(&interface.mac);
-    (!mac.is_empty()).then_some(mac)
-}
-
 impl Catalog {
     pub(super) fn new(details: Arc<Details>) -> Self {
         Self {
@@ -189,7 +150,7 @@ impl Catalog {
                     asked: None,
                     failures: 0,
                     failure: None,
-                    facts: None,
+                    said: None,
                 },
             };
             self.cameras.insert(camera.endpoint.clone(), tracked);
@@ -230,12 +191,12 @@ impl Catalog {
             if urls.is_empty() && !self.details.ip_addresses.is_empty() {
                 // The filter leaves it out.
                 tracked.due = Some(now + REFRESH);
-                tracked.facts = None;
+                tracked.said = None;
                 tracked.asked_at = Some(now);
                 continue;
             }
             // An address that works stays the camera's own, also where it is slow once.
-            if let Some((facts, _)) = &tracked.facts {
+            if let Some(Said { facts, .. }) = &tracked.said {
                 urls.sort_by_key(|url| *url != facts.url);
                 if tracked.failures + 1 < FAILURES && urls.first() == Some(&facts.url) {
                     urls.truncate(1);
@@ -260,9 +221,12 @@ impl Catalog {
         tracked.asked = Some(camera.generation);
         match outcome.result {
             Ok(facts) => {
-                let mut said = (facts, outcome.mac);
+                let mut said = Said {
+                    facts,
+                    mac: outcome.mac,
+                };
                 let is_lacking = tracked.failures + 1 < FAILURES
-                    && (tracked.facts.as_ref()).is_some_and(|before| complete(&mut said, before));
+                    && (tracked.said.as_ref()).is_some_and(|before| said.complete(before));
                 if is_lacking {
                     tracked.fail(now);
                 } else {
@@ -270,13 +234,13 @@ impl Catalog {
                     tracked.due = Some(now + REFRESH);
                 }
                 tracked.failure = None;
-                tracked.facts = Some(said);
+                tracked.said = Some(said);
             }
             Err(failure) => {
                 tracked.fail(now);
                 tracked.failure = Some(failure);
                 if tracked.failures >= FAILURES {
-                    tracked.facts = None;
+                    tracked.said = None;
                 }
             }
         }
@@ -316,7 +280,7 @@ impl Catalog {
             if let Some(failure) = &tracked.failure {
                 problems.push(problem(format!("camera {uuid}: {failure}: {UNREACHABLE}")));
             }
-            let Some((facts, mac)) = &tracked.facts else {
+            let Some(Said { facts, mac }) = &tracked.said else {
                 continue;
             };
             if facts.has_refused_credentials {

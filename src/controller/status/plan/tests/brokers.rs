@@ -245,7 +245,7 @@ fn a_replica_that_has_just_begun_to_lead_does_not_end_what_it_has_not_tried_yet(
             world,
             brokers: &brokers,
             problems: &Problems::new(),
-            learns_until: Some(at(15)),
+            learns_until: Some(at(15)).filter(|until| at(seconds) < *until),
         };
         plan(seen, at(seconds))
     };
