@@ -72,25 +72,30 @@ pub(super) struct Properties {
     pub(super) contents: watch::Receiver<Arc<Contents>>,
 }
 
-/// Returns the Configurations of which a node has devices.
-fn offered_on(node: &NodeName, instances: &Instances) -> BTreeSet<ConfigurationKey> {
-    let here = instances
-        .iter()
-        .filter(|(_, instance)| instance.spec.names_node(node));
-    here.map(|(key, instance)| instance.spec.configuration_key(&key.namespace))
-        .collect()
+/// Returns what tells the Configurations of which a node has devices; `None` without a cluster.
+fn offered_on<'a>(
+    node: &'a NodeName,
+    instances: &'a watch::Receiver<Arc<Instances>>,
+    is_in_cluster: bool,
+) -> Option<impl Fn() -> BTreeSet<ConfigurationKey> + Copy + 'a> {
+    is_in_cluster.then_some(move || {
+        let instances = instances.borrow();
+        let here = instances.iter();
+        here.filter(|(_, instance)| instance.spec.names_node(node))
+            .map(|(key, instance)| instance.spec.configuration_key(&key.namespace))
+            .collect()
+    })
 }
 
-/// Returns the labels of this node, as far as they are known.
-fn labels<'a>(
-    seen: Option<&'a OwnNode>,
-    has_node: bool,
-    offered: &'a BTreeSet<ConfigurationKey>,
-) -> Labels<'a> {
-    match seen {
-        Some(node) => Labels::Known(&node.labels),
-        None if has_node => Labels::Unknown(offered),
-        None => Labels::NoNode,
+/// Returns the labels of this node, as far as they are known. Without a cluster nothing says what was `offered` by an earlier run.
+fn labels(
+    seen: Option<&OwnNode>,
+    offered: Option<impl FnOnce() -> BTreeSet<ConfigurationKey>>,
+) -> Labels<'_> {
+    match (seen, offered) {
+        (Some(node), _) => Labels::Known(&node.labels),
+        (None, Some(offered)) => Labels::Unknown(offered()),
+        (None, None) => Labels::NoNode,
     }
 }
 
@@ -114,13 +119,11 @@ pub(super) async fn run(
         mut registered,
     } = inputs;
     let mut foreign = ForeignPlugins::new(settings.clone(), clock, kubelet_folder);
-    let has_node = own.is_some();
+    let offered = offered_on(&settings.node_name, &instances, own.is_some());
     let mut own = own.unwrap_or_else(|| watch::channel(None).1);
     loop {
         let this = named(&own.borrow_and_update(), &settings.node_name);
         let current = configurations.borrow_and_update().clone();
-        let offered = offered_on(&settings.node_name, &instances.borrow());
-        let labels = labels(this.as_deref(), has_node, &offered);
         let (before, there) = (validated.borrow().clone(), *kubelet.borrow_and_update());
         let handlers_then = handlers.registered();
         let ours = registered.borrow_and_update().clone();
@@ -133,7 +136,7 @@ pub(super) async fn run(
                 configurations: &current,
                 before: &before.accepted,
                 refused_before: &before.refused,
-                labels,
+                labels: labels(this.as_deref(), offered),
                 prefixes: &settings.resource_prefixes,
                 foreign: foreign.listed_by(there),
                 registered: &ours,

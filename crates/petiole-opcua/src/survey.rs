@@ -105,11 +105,12 @@ impl Asked {
     /// answer stays for as long as after others.
     fn no_longer_answered(&self, answers: &[Answer]) -> Option<String> {
         let before = self.said.as_ref()?;
-        answers.iter().find_map(|answer| match answer {
-            Answer::Refused(question, status) if before.has(*question) => {
-                Some(format!("the server answered {question} with {status}"))
-            }
-            _ => None,
+        answers.iter().find_map(|answer| {
+            let Answer::Refused(question, status) = answer else {
+                return None;
+            };
+            let why = || format!("the server answered {question} with {status}");
+            before.has(*question).then(why)
         })
     }
 

@@ -213,7 +213,7 @@ fn selection(
     key: &ConfigurationKey,
     configuration: &Configuration,
 ) -> Selection {
-    match world.labels {
+    match &world.labels {
         Labels::NoNode => Selection::Selected,
         _ if configuration.spec.node_selector.is_empty() => Selection::Selected,
         Labels::Unknown(offered) => match world.before.get(key) {

@@ -16,12 +16,12 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The labels of this node, as far as they are known.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Labels<'a> {
     /// There is no Node, because there is no cluster. Every Configuration selects this node.
     NoNode,
     /// They are not known yet. Of these Configurations the node has devices, as an earlier run has it: it was selected.
-    Unknown(&'a BTreeSet<ConfigurationKey>),
+    Unknown(BTreeSet<ConfigurationKey>),
     Known(&'a BTreeMap<String, String>),
 }
 

@@ -185,9 +185,10 @@ mod tests {
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": metadata, "spec": {}})
     }
 
-    #[tokio::test]
-    async fn a_class_of_somebody_else_is_left_alone_and_holds_up_no_other() {
-        let fake = Fake::new(|request| {
+    /// A server with a class of somebody else, one of ours that has lost its label, and some that nobody wants. It keeps what is written
+    /// of one only.
+    fn server() -> Fake {
+        Fake::new(|request| {
             let without_label = |name, manager| {
                 let mut class = class(name, "somebody");
                 class["metadata"]["managedFields"] = json!([{"manager": manager}]);
@@ -222,7 +223,12 @@ mod tests {
                     (200, kept)
                 }
             }
-        });
+        })
+    }
+
+    #[tokio::test]
+    async fn a_class_of_somebody_else_is_left_alone_and_holds_up_no_other() {
+        let fake = server();
         let kind = dra_kind("DeviceClass", "deviceclasses");
         let api = Api::all_with(fake.shared.client.clone(), &kind);
         let wanted = ["cam", "own", "usb"].map(|name| ConfigurationKey::new("lab", name));

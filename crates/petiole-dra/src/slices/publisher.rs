@@ -49,6 +49,30 @@ pub struct Publisher {
     states: watch::Sender<BTreeMap<String, PoolState>>,
 }
 
+/// When one of the slices is sent again that the server did not store as they were sent.
+struct Again {
+    at: Instant,
+    /// The slices that lacked something the last time.
+    lacked: usize,
+}
+
+impl Again {
+    fn new() -> Self {
+        Self {
+            at: Instant::now() + TRIED_AGAIN,
+            lacked: 0,
+        }
+    }
+
+    /// Chooses a slice. Returns whether there is one. Once one lacks nothing any more, the others follow.
+    fn is_due(&mut self, stored: &mut Stored) -> bool {
+        let has_learned = stored.lacking() < self.lacked;
+        self.lacked = stored.lacking();
+        self.at = Instant::now() + if has_learned { PACE } else { TRIED_AGAIN };
+        stored.try_again()
+    }
+}
+
 impl Publisher {
     /// Returns a publisher of the newest value of `pools`. Slices of other pools in its scope are deleted, so the first value must be
     /// complete. The client needs `get`, `list`, `watch`, `create`, `update` and `delete` of ResourceSlices, and `get` of its Node.
@@ -93,17 +117,11 @@ impl Publisher {
         let mut due = Instant::now();
         let (mut restraint, mut changed_at) = (None, None);
         let mut is_pending = true;
-        let (mut again, mut lacked) = (Instant::now() + TRIED_AGAIN, 0);
+        let mut again = Again::new();
         loop {
             tokio::select! {
                 biased; // what is due waits for no news
-                () = sleep_until(again), if stored.is_complete => {
-                    // The one that was sent last lacks nothing any more: the others follow.
-                    let has_learned = stored.lacking() < lacked;
-                    lacked = stored.lacking();
-                    is_pending |= stored.try_again();
-                    again = Instant::now() + if has_learned { PACE } else { TRIED_AGAIN };
-                }
+                () = sleep_until(again.at), if stored.is_complete => is_pending |= again.is_due(&mut stored),
                 () = sleep_until(due), if is_pending && stored.is_complete => {
                     let pools = self.pools.borrow_and_update().clone();
                     is_pending = !self.round(&source, &slices, &pools, &mut stored).await;

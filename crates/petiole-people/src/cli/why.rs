@@ -132,9 +132,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
             several.len()
         ),
     };
-    if namespace_of(&target) != namespace {
-        read::warnings(&client, namespace_of(&target), &mut snapshot).await;
-    }
+    read_warnings(&client, namespace, &target, &mut snapshot).await;
     let explanation = explain(&snapshot, &target, Timestamp::now());
     let text = match flags.output {
         Output::Text => explanation.text(),
@@ -142,6 +140,19 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     };
     print(&text)?;
     incomplete(&snapshot)
+}
+
+/// Adds the warnings about an object of another namespace than the one that was read.
+async fn read_warnings(
+    client: &kube::Client,
+    read: &str,
+    target: &Target,
+    snapshot: &mut Snapshot,
+) {
+    let namespace = namespace_of(target);
+    if namespace != read {
+        read::warnings(client, namespace, snapshot).await;
+    }
 }
 
 /// Returns the error for a name that no object has. An object that cannot be read may have it.

@@ -305,17 +305,17 @@ fn a_node_selector_needs_the_nodes_labels_and_what_they_were_last_counts_until_t
     assert_eq!(select(Labels::Known(&all), &none), Selection::Selected);
     assert_eq!(select(Labels::Known(&other), &none), Selection::LeftOut);
     let nothing = BTreeSet::new();
-    assert_eq!(select(Labels::Unknown(&nothing), &none), Selection::Unknown);
+    assert_eq!(select(Labels::Unknown(nothing), &none), Selection::Unknown);
     let offered = BTreeSet::from([ConfigurationKey::new("default", "good".to_owned())]);
     assert_eq!(
-        select(Labels::Unknown(&offered), &none),
+        select(Labels::Unknown(offered.clone()), &none),
         Selection::Selected
     );
     let before = validate(&World {
         labels: Labels::Known(&other),
         ..world(&configurations, &none)
     });
-    let unknown = select(Labels::Unknown(&offered), &before.accepted);
+    let unknown = select(Labels::Unknown(offered), &before.accepted);
     assert_eq!(unknown, Selection::LeftOut);
 }
 
