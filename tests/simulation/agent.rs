@@ -33,10 +33,8 @@ use crate::{
     store::kubernetes::{KubernetesStore, Settings},
 };
 use futures::future::BoxFuture;
-use petiole_dra::{
-    claim::{self as dra, ClaimKey},
-    resource::AllocatedDevice,
-};
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
+use petiole_dra::claim::{self as dra, ClaimKey};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
@@ -171,10 +169,10 @@ impl Agent {
         let client = node.client(&self.world, "agent");
         let read = client.request(|| format!("get {name}"), |_| Ok(()));
         read.await.map_err(|e| e.to_string())?;
-        let device = |device: &String| AllocatedDevice {
+        let device = |device: &String| DeviceRequestAllocationResult {
             pool: claim.pool.clone(),
             device: device.clone(),
-            ..AllocatedDevice::default()
+            ..DeviceRequestAllocationResult::default()
         };
         let asked = dra::Claim {
             key: ClaimKey {

@@ -2,10 +2,7 @@
 use hyper::{Request, header::CONTENT_TYPE};
 use kube::{
     Api, Client, Resource,
-    api::{
-        ApiResource, DeleteParams, GroupVersionKind, ListParams, PatchParams, PostParams,
-        Preconditions,
-    },
+    api::{DeleteParams, ListParams, PatchParams, PostParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,12 +14,6 @@ use tower::timeout::error::Elapsed;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
-
-/// Returns a kind of Dynamic Resource Allocation, for objects that are read as they are.
-pub fn dra_kind(kind: &str, plural: &str) -> ApiResource {
-    let kind = GroupVersionKind::gvk("resource.k8s.io", "v1", kind);
-    ApiResource::from_gvk_with_plural(&kind, plural)
-}
 
 /// Lists all objects of an `Api`, page by page.
 pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>

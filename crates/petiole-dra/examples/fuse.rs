@@ -1,12 +1,12 @@
 //! A driver: `fuse KUBELET_ROOT NODE CDI_FOLDER DEVICE POD_UID` publishes four devices of a node, `fuse-0` to `fuse-3`, which all are
 //! the device node DEVICE of the machine, such as `/dev/fuse`. A Pod gets it as `/dev/fuse`, and its name in `FUSE_DEVICE`.
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceTaint};
 use petiole_base::files;
 use petiole_dra::{
     Driver, Failure, Plugin, Settings,
     book::HeldDevice,
     claim::{Claim, ClaimKey},
     health::{DeviceHealth, Health},
-    resource::{Device, Taint, TaintEffect},
     slices::{Pool, Publisher, Reach, Scope},
 };
 use serde_json::json;
@@ -67,16 +67,19 @@ impl Driver for Fuse {
 /// Returns the devices for the scheduler, and for the status of their Pods. While the device node is away, no Pod gets one.
 fn look(node: &str, path: &str) -> (Vec<Pool>, Vec<DeviceHealth>) {
     let is_there = Path::new(path).exists();
-    let gone = Taint {
+    let gone = DeviceTaint {
         key: format!("{DRIVER}/gone"),
-        value: String::new(),
-        effect: TaintEffect::NoSchedule,
-        time_added: None,
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
+    };
+    let index = |n| DeviceAttribute {
+        int: Some(n),
+        ..DeviceAttribute::default()
     };
     let devices = (0..4).map(|n: i64| Device {
         name: format!("fuse-{n}"),
-        attributes: [("index".to_owned(), n.into())].into(),
-        taints: if is_there { vec![] } else { vec![gone.clone()] },
+        attributes: Some([("index".to_owned(), index(n))].into()),
+        taints: (!is_there).then(|| vec![gone.clone()]),
         ..Device::default()
     });
     let health = (0..4).map(|n| DeviceHealth {

@@ -1,5 +1,12 @@
 //! Defines the claims that a driver prepares, and checks what the API server has of them. Pure.
-use crate::resource::{AllocatedConfig, AllocatedDevice, ResourceClaim};
+use k8s_openapi::{
+    api::resource::v1::{
+        DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
+        ResourceClaimStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::Resource;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,6 +56,16 @@ impl ClaimKey {
     }
 }
 
+/// A claim as the API server has it, without what it asks for.
+#[derive(Debug, Clone, Default, Deserialize, Resource)]
+#[resource(inherit = ResourceClaim)]
+pub(crate) struct ResourceClaimPart {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: ResourceClaimStatus,
+}
+
 /// A claim with its devices of one driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
@@ -57,9 +74,9 @@ pub struct Claim {
     /// The name that a Pod gives the claim, if it was made for the Pod.
     pub in_pod: Option<String>,
     /// The devices of this driver, in the order of the allocation: at least one.
-    pub devices: Vec<AllocatedDevice>,
+    pub devices: Vec<DeviceRequestAllocationResult>,
     /// The configuration for this driver. Of two that are for one request, the later one is more specific.
-    pub configs: Vec<AllocatedConfig>,
+    pub configs: Vec<DeviceAllocationConfiguration>,
 }
 
 /// The reason that a claim cannot be prepared, for the Events of its Pod.
@@ -79,7 +96,7 @@ pub(crate) enum Refusal {
 
 /// Returns the claim `key` of this driver from the object that the API server has under its name.
 pub(crate) fn checked(
-    found: ResourceClaim,
+    found: ResourceClaimPart,
     key: &ClaimKey,
     driver: &str,
 ) -> Result<Claim, Refusal> {
@@ -89,7 +106,8 @@ pub(crate) fn checked(
     let Some(allocation) = found.status.allocation else {
         return Err(Refusal::NotAllocated(key.clone()));
     };
-    let mut devices = allocation.devices.results;
+    let allocated = allocation.devices.unwrap_or_default();
+    let mut devices = allocated.results.unwrap_or_default();
     devices.retain(|device| device.driver == driver);
     if devices.is_empty() {
         return Err(Refusal::NoDevice {
@@ -97,11 +115,11 @@ pub(crate) fn checked(
             driver: driver.to_owned(),
         });
     }
-    let is_ours = |config: &AllocatedConfig| {
+    let is_ours = |config: &DeviceAllocationConfiguration| {
         let opaque = config.opaque.as_ref();
         opaque.is_some_and(|opaque| opaque.driver == driver)
     };
-    let mut configs = allocation.devices.config;
+    let mut configs = allocated.config.unwrap_or_default();
     configs.retain(is_ours);
     let annotations = found.metadata.annotations.unwrap_or_default();
     Ok(Claim {
@@ -114,20 +132,22 @@ pub(crate) fn checked(
     })
 }
 
-impl AllocatedDevice {
-    /// Returns the name of the request without that of a subrequest: the kubelet knows no others.
-    pub fn base_request(&self) -> &str {
-        self.request.split('/').next().unwrap_or_default()
-    }
+/// Returns the name of the request of a device without that of a subrequest: the kubelet knows no others.
+pub fn base_request(device: &DeviceRequestAllocationResult) -> &str {
+    device.request.split('/').next().unwrap_or_default()
 }
 
 impl Claim {
     /// Returns the configuration for a device, the most specific one last.
-    pub fn configs_of(&self, device: &AllocatedDevice) -> impl Iterator<Item = &AllocatedConfig> {
+    pub fn configs_of(
+        &self,
+        device: &DeviceRequestAllocationResult,
+    ) -> impl Iterator<Item = &DeviceAllocationConfiguration> {
         self.configs.iter().filter(|config| {
             let is_named =
-                |request: &String| *request == device.request || request == device.base_request();
-            config.requests.is_empty() || config.requests.iter().any(is_named)
+                |request: &String| *request == device.request || request == base_request(device);
+            let requests = config.requests.as_deref().unwrap_or_default();
+            requests.is_empty() || requests.iter().any(is_named)
         })
     }
 }
@@ -145,7 +165,7 @@ mod tests {
         }
     }
 
-    fn found(status: serde_json::Value) -> ResourceClaim {
+    fn found(status: serde_json::Value) -> ResourceClaimPart {
         serde_json::from_value(json!({"metadata": {"uid": "u-1"}, "spec": {}, "status": status}))
             .unwrap()
     }
@@ -166,11 +186,11 @@ mod tests {
                 config("d", &["a/small"], 4), config("d", &["b"], 5)],
         }}}));
         let claim = checked(found, &key(), "d").unwrap();
-        let names = claim.devices.iter().map(|d| (&*d.device, d.base_request()));
+        let names = claim.devices.iter().map(|d| (&*d.device, base_request(d)));
         assert_eq!(names.collect::<Vec<_>>(), [("x", "a"), ("z", "b")]);
         let levels = |n: usize| {
             let configs = claim.configs_of(&claim.devices[n]);
-            let opaque = configs.map(|c| c.opaque.clone().unwrap().parameters["level"].clone());
+            let opaque = configs.map(|c| c.opaque.clone().unwrap().parameters.0["level"].clone());
             opaque.collect::<Vec<_>>()
         };
         assert_eq!([levels(0), levels(1)], [[1, 3], [1, 5]]);

@@ -9,8 +9,9 @@
 //! | [`book`] | the devices of prepared claims, on disk |
 //! | [`health`] | the health of devices, which a Pod's status tells |
 //! | [`slices`] | ResourceSlices: pools of devices are published, and published again when they were deleted |
-//! | [`resource`] | the objects of `resource.k8s.io/v1`, with the fields that a driver needs |
 //! | [`proto`] | the generated messages and clients, for tests |
+//!
+//! The objects of `resource.k8s.io/v1` are those of [`k8s_openapi::api::resource::v1`].
 //!
 //! Tasks are futures that the caller runs: nothing is spawned, and nothing goes on after they were dropped.
 #![warn(missing_docs)]
@@ -25,7 +26,6 @@ mod node;
 pub mod plugin;
 pub mod proto;
 mod registration;
-pub mod resource;
 pub mod slices;
 mod sockets;
 mod turns;

@@ -1,14 +1,13 @@
 //! Serves Prepare and Unprepare: reads each claim, records its devices, and calls the driver.
 use crate::{
     book::{Book, Entry},
-    claim::{self, Claim, ClaimKey},
+    claim::{self, Claim, ClaimKey, ResourceClaimPart},
     driver::{Driver, Failure},
     proto::dra::{
         Claim as SentClaim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
         NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
         NodeUnprepareResourcesResponse, dra_plugin_server::DraPlugin,
     },
-    resource::ResourceClaim,
     turns::{Turn, Turns},
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -68,7 +67,7 @@ impl<D: Driver> Node<D> {
 
     /// Reads the claim from the API server: the kubelet sends its name only.
     async fn read(&self, key: &ClaimKey) -> Result<Claim, Failure> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let claims: Api<ResourceClaimPart> = Api::namespaced(self.client.clone(), &key.namespace);
         let cannot = |e: String| format!("cannot read ResourceClaim {key}: {e}");
         let found = timeout(READ_TIMEOUT, claims.get(&key.name)).await;
         let found = found.map_err(|_| cannot(format!("no answer within {READ_TIMEOUT:?}")))?;
@@ -104,7 +103,7 @@ fn answer(claim: Claim, ids: Vec<Vec<String>>) -> Result<Vec<Device>, Failure> {
     }
     let devices = claim.devices.into_iter().zip(ids);
     let answers = devices.map(|(device, cdi_device_ids)| Device {
-        request_names: vec![device.base_request().to_owned()],
+        request_names: vec![claim::base_request(&device).to_owned()],
         pool_name: device.pool,
         device_name: device.device,
         cdi_device_ids,

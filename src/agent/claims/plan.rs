@@ -12,7 +12,7 @@ use crate::{
     },
     store::Instances,
 };
-use petiole_dra::claim::Claim;
+use petiole_dra::claim::{Claim, base_request};
 use std::collections::BTreeMap;
 
 /// Returns the number of the group of each device of a claim. The devices of a group are those of one request and of one
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 fn groups(claim: &Claim) -> Vec<usize> {
     let mut groups: Vec<(&str, &str)> = vec![];
     let of = claim.devices.iter().map(|device| {
-        let group = (device.base_request(), device.pool.as_str());
+        let group = (base_request(device), device.pool.as_str());
         let known = groups.iter().position(|other| *other == group);
         known.unwrap_or_else(|| {
             groups.push(group);
@@ -122,7 +122,7 @@ pub(crate) fn metadata(
             name: &device.device,
             attributes: attributes.unwrap_or_default(),
         };
-        let request = device.base_request();
+        let request = base_request(device);
         match requests.iter_mut().find(|(known, ..)| *known == request) {
             Some((.., devices)) => devices.push(described),
             None => requests.push((request, group, vec![described])),

@@ -1,12 +1,17 @@
 //! Makes the ResourceClaimTemplate by which a broker has its device, before the broker.
 use super::{action::Action, memory::Outcome, outcome::outcome_of};
 use crate::{
-    cluster::{dra_kind, post},
+    cluster::post,
     controller::shared::{NAME, Shared},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Api, ResourceExt as _, api::DynamicObject};
+use k8s_openapi::{
+    api::resource::v1::ResourceClaimTemplate, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{Api, ResourceExt as _, core::PartialObjectMeta};
 use serde_json::Value;
+
+/// What is read of a template: whose it is.
+type Template = PartialObjectMeta<ResourceClaimTemplate>;
 
 /// Makes the template that a new broker needs. Another's object of its name stays as it is: the Instance would own it otherwise, and
 /// it would be deleted with the Instance.
@@ -24,24 +29,23 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> Result<(), Outcom
     else {
         return Ok(());
     };
-    let kind = dra_kind("ResourceClaimTemplate", "resourceclaimtemplates");
     let client = shared.client.clone();
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &broker.key.namespace, &kind);
+    let api: Api<ResourceClaimTemplate> = Api::namespaced(client, &broker.key.namespace);
     let uri = format!("{}?fieldManager={NAME}", api.resource_url());
-    let created: kube::Result<DynamicObject> = post(&shared.client, uri, claim).await;
+    let created: kube::Result<Template> = post(&shared.client, uri, claim).await;
     match created.map_err(|e| outcome_of(&e)) {
         Err(Outcome::Conflict) => {}
         created => return created.map(drop),
     }
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-    match api.get(name).await {
+    match api.get_metadata(name).await {
         Ok(there) => may_be_used(&there, &claim["metadata"]["ownerReferences"][0]),
         Err(e) => Err(outcome_of(&e)),
     }
 }
 
 /// Returns whether a template that is there already is that of the brokers of this owner.
-fn may_be_used(there: &DynamicObject, owner: &Value) -> Result<(), Outcome> {
+fn may_be_used(there: &Template, owner: &Value) -> Result<(), Outcome> {
     let owners = there.owner_references();
     if owners.iter().any(|known| owner["uid"] == *known.uid) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Keeps a DeviceClass for each Configuration whose devices the scheduler gives out.
 use crate::{
     backoff::Backoff,
-    cluster::{deletion_of, dra_kind, is_not_found},
+    cluster::{deletion_of, is_not_found},
     controller::{
         offered::{Class, Offered},
         shared::NAME,
@@ -13,9 +13,10 @@ use crate::{
     publish,
 };
 use anyhow::ensure;
+use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::{
     Api, Client,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
 };
 use petiole_base::collect::CollectMap as _;
 use serde_json::{Value, json};
@@ -42,8 +43,7 @@ pub(super) async fn keep(
     mut wanted: watch::Receiver<Option<Arc<Offered>>>,
     refused: &watch::Sender<Refused>,
 ) {
-    let kind = dra_kind("DeviceClass", "deviceclasses");
-    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+    let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<DeviceClass>(&()));
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let Some(now) = wanted.borrow_and_update().clone() else {
@@ -229,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn a_class_of_somebody_else_is_left_alone_and_holds_up_no_other() {
         let fake = server();
-        let kind = dra_kind("DeviceClass", "deviceclasses");
+        let kind = ApiResource::erase::<DeviceClass>(&());
         let api = Api::all_with(fake.shared.client.clone(), &kind);
         let wanted = ["cam", "own", "usb"].map(|name| ConfigurationKey::new("lab", name));
         let wanted = wanted.map(|of| (dra::class_name(&of), Class { of, resource: None }));

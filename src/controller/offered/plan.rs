@@ -23,14 +23,16 @@ use crate::{
     },
 };
 use k8s_openapi::{
-    api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
+    api::{
+        core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
+        resource::v1::{
+            CapacityRequestPolicy, Device, DeviceAttribute, DeviceCapacity, DeviceTaint,
+        },
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 use petiole_base::collect::CollectMap as _;
-use petiole_dra::{
-    resource::{Attribute, Capacity, Device, RequestPolicy, Taint, TaintEffect},
-    slices::{Pool, Reach},
-};
+use petiole_dra::slices::{Pool, Reach};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -187,11 +189,11 @@ fn device(
     }
     let is_shared = all > 1;
     let one = || Quantity("1".to_owned());
-    let slots = Capacity {
+    let slots = DeviceCapacity {
         value: Quantity(free.max(1).to_string()),
-        request_policy: Some(RequestPolicy {
+        request_policy: Some(CapacityRequestPolicy {
             default: Some(one()),
-            valid_values: vec![one()],
+            valid_values: Some(vec![one()]),
             valid_range: None,
         }),
     };
@@ -199,22 +201,21 @@ fn device(
         [one] => (Some(one.to_string()), None),
         several => (None, Some(selector(several, nodes))),
     };
+    let attribute = |text| DeviceAttribute {
+        string: Some(text),
+        ..DeviceAttribute::default()
+    };
+    let attributes = attributes(key, instance, configuration).into_iter();
+    let attributes = attributes.map(|(name, text)| (name, attribute(text)));
     Device {
         name: dra::device_name(&key.name),
-        attributes: attributes(key, instance, configuration)
-            .into_iter()
-            .map(|(name, text)| (name, Attribute::from(text.as_str())))
-            .collect_map(),
-        capacity: is_shared
-            .then(|| (SLOTS.to_owned(), slots))
-            .into_iter()
-            .collect_map(),
-        taints,
+        attributes: Some(attributes.collect_map()),
+        capacity: is_shared.then(|| [(SLOTS.to_owned(), slots)].into()),
+        taints: (!taints.is_empty()).then_some(taints),
         node_name,
         node_selector,
-        all_nodes: None,
-        binds_to_node: None,
         allow_multiple_allocations: is_shared.then_some(true),
+        ..Device::default()
     }
 }
 
@@ -227,12 +228,11 @@ fn by_plugins(instance: &Instance) -> i64 {
     i64::try_from(count.count()).unwrap_or(i64::MAX)
 }
 
-fn taint(key: &str) -> Taint {
-    Taint {
+fn taint(key: &str) -> DeviceTaint {
+    DeviceTaint {
         key: key.to_owned(),
-        value: String::new(),
-        effect: TaintEffect::NoSchedule,
-        time_added: None,
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
     }
 }
 

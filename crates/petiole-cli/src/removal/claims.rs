@@ -7,15 +7,19 @@ use super::{
 };
 use crate::{
     api::configuration::{Allocation, Configuration},
-    cluster::{self, dra_kind, watch::Read},
+    cluster::{self, watch::Read},
     model::{
         dra::{self, CLASS_LABEL, CLASS_MANAGER, CLASS_PREFIX},
         typed_names::ConfigurationKey,
     },
 };
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+};
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams},
 };
 use std::collections::BTreeSet;
 
@@ -31,25 +35,17 @@ enum Kind {
 }
 
 impl Kind {
-    fn plural(self) -> &'static str {
+    fn resource(self) -> ApiResource {
         match self {
-            Self::Slice => "resourceslices",
-            Self::Class => "deviceclasses",
-            Self::Claim => "resourceclaims",
-            Self::Pod => "pods",
+            Self::Slice => ApiResource::erase::<ResourceSlice>(&()),
+            Self::Class => ApiResource::erase::<DeviceClass>(&()),
+            Self::Claim => ApiResource::erase::<ResourceClaim>(&()),
+            Self::Pod => ApiResource::erase::<Pod>(&()),
         }
     }
 
-    fn resource(self) -> ApiResource {
-        match self {
-            Self::Slice => dra_kind("ResourceSlice", self.plural()),
-            Self::Class => dra_kind("DeviceClass", self.plural()),
-            Self::Claim => dra_kind("ResourceClaim", self.plural()),
-            Self::Pod => {
-                let kind = GroupVersionKind::gvk("", "v1", "Pod");
-                ApiResource::from_gvk_with_plural(&kind, self.plural())
-            }
-        }
+    fn plural(self) -> String {
+        self.resource().plural
     }
 
     fn api(self, client: &Client) -> Api<DynamicObject> {
@@ -60,7 +56,7 @@ impl Kind {
     async fn all(self, client: &Client) -> Result<Vec<DynamicObject>, Failure> {
         match cluster::list_all(&self.api(client)).await {
             Err(e) if cluster::is_not_found(&e) || cluster::code(&e) == Some(403) => Ok(vec![]),
-            listed => listed.map_err(|e| Failure::new(e, "list", self.plural())),
+            listed => listed.map_err(|e| Failure::new(e, "list", &self.plural())),
         }
     }
 }
@@ -76,7 +72,7 @@ impl Stale {
         let (api, options) = (self.kind.api(client), DeleteParams::default());
         match api.delete(&self.name, &options).await {
             Err(e) if !cluster::is_not_found(&e) => {
-                Err(Failure::new(e, "delete", self.kind.plural()))
+                Err(Failure::new(e, "delete", &self.kind.plural()))
             }
             Ok(_) | Err(_) => Ok(()),
         }
@@ -113,7 +109,7 @@ pub async fn tidy_offers(
             offer.delete(client).await?;
             Action::Removed
         };
-        report(Offer::Stale(offer.kind.plural(), &offer.name, action))?;
+        report(Offer::Stale(&offer.kind.plural(), &offer.name, action))?;
     }
     for command in stuck(client).await? {
         report(Offer::Stuck(&command))?;

@@ -3,18 +3,14 @@ use super::{
     pool::{DEVICES_OF_SLICE_MAX, Pool, Reach},
     stored::Stored,
 };
-use crate::{
-    digest::digest,
-    resource::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec, Taint},
-};
+use crate::digest::digest;
 use k8s_openapi::{
-    Resource as _,
+    api::resource::v1::{Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec},
     apimachinery::pkg::{
         api::resource::Quantity,
         apis::meta::v1::{ObjectMeta, OwnerReference},
     },
 };
-use kube::core::TypeMeta;
 use petiole_base::quantity::count;
 use std::collections::BTreeMap;
 
@@ -92,13 +88,14 @@ fn plan_pool(
     let gone = current.split_off(&parts.len());
     writes.extend(gone.into_values().cloned().map(Write::Delete));
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
-    let spec = |devices| ResourceSliceSpec {
+    let spec = |devices: Vec<Device>| ResourceSliceSpec {
         pool: ResourcePool {
             name: pool.name.clone(),
             generation,
             resource_slice_count: count,
         },
-        devices,
+        // The server keeps no list that is empty.
+        devices: Some(devices).filter(|devices| !devices.is_empty()),
         ..source.reached_by(&pool.reach)
     };
     let specs: Vec<_> = parts.into_iter().map(spec).collect();
@@ -150,7 +147,7 @@ fn layout(devices: &[Device], current: &BTreeMap<usize, &ResourceSlice>) -> Vec<
     let count = needed.max(have.min(needed + 1));
     let places: BTreeMap<&str, usize> = current
         .iter()
-        .flat_map(|(n, slice)| slice.spec.devices.iter().map(|d| (&*d.name, *n)))
+        .flat_map(|(n, slice)| devices_of(slice).map(|d| (&*d.name, *n)))
         .filter(|(_, n)| *n < count)
         .collect();
     let mut free = vec![DEVICES_OF_SLICE_MAX; count];
@@ -182,6 +179,10 @@ fn take(free: &mut [usize], n: usize) -> bool {
     has_room
 }
 
+fn devices_of(slice: &ResourceSlice) -> impl Iterator<Item = &Device> {
+    slice.spec.devices.iter().flatten()
+}
+
 /// Returns the number of a slice within its pool, with which its name begins.
 fn index_of(slice: &ResourceSlice) -> Option<usize> {
     let (index, _) = slice.metadata.name.as_deref()?.split_once('-')?;
@@ -190,13 +191,14 @@ fn index_of(slice: &ResourceSlice) -> Option<usize> {
 
 /// Returns the slice with another content. Taints that stay keep the time at which they were added.
 fn updated(slice: &ResourceSlice, mut spec: ResourceSliceSpec) -> ResourceSlice {
-    for device in &mut spec.devices {
-        let mut known = slice.spec.devices.iter();
-        let Some(known) = known.find(|known| known.name == device.name) else {
+    for device in spec.devices.iter_mut().flatten() {
+        let Some(known) = devices_of(slice).find(|known| known.name == device.name) else {
             continue;
         };
-        for taint in device.taints.iter_mut().filter(|t| t.time_added.is_none()) {
-            let known = known.taints.iter().find(|t| is_same_taint(t, taint));
+        let new = device.taints.iter_mut().flatten();
+        for taint in new.filter(|t| t.time_added.is_none()) {
+            let mut known = known.taints.iter().flatten();
+            let known = known.find(|t| is_same_taint(t, taint));
             taint.time_added = known.and_then(|known| known.time_added.clone());
         }
     }
@@ -210,24 +212,32 @@ fn updated(slice: &ResourceSlice, mut spec: ResourceSliceSpec) -> ResourceSlice 
 pub(crate) fn is_same_spec(a: &ResourceSliceSpec, b: &ResourceSliceSpec) -> bool {
     let fixed = |spec: &ResourceSliceSpec| {
         let mut spec = spec.clone();
-        for device in &mut spec.devices {
-            device.taints.iter_mut().for_each(|t| t.time_added = None);
-            for capacity in device.capacity.values_mut() {
-                fix(&mut capacity.value);
-                let Some(policy) = &mut capacity.request_policy else {
-                    continue;
-                };
-                policy.default.iter_mut().for_each(fix);
-                policy.valid_values.iter_mut().for_each(fix);
-                if let Some(range) = &mut policy.valid_range {
-                    let ends = [&mut range.min, &mut range.max, &mut range.step];
-                    ends.into_iter().flatten().for_each(fix);
-                }
-            }
-        }
+        spec.devices.iter_mut().flatten().for_each(fix_device);
         spec
     };
     fixed(a) == fixed(b)
+}
+
+fn fix_device(device: &mut Device) {
+    // The server keeps nothing that is empty, and a driver may publish it.
+    device.attributes.take_if(|all| all.is_empty());
+    device.capacity.take_if(|all| all.is_empty());
+    device.taints.take_if(|all| all.is_empty());
+    let taints = device.taints.iter_mut().flatten();
+    taints.for_each(|taint| taint.time_added = None);
+    for capacity in device.capacity.iter_mut().flat_map(BTreeMap::values_mut) {
+        fix(&mut capacity.value);
+        let Some(policy) = &mut capacity.request_policy else {
+            continue;
+        };
+        policy.default.iter_mut().for_each(fix);
+        policy.valid_values.iter_mut().flatten().for_each(fix);
+        if let Some(range) = &mut policy.valid_range {
+            fix(&mut range.min);
+            let others = [&mut range.max, &mut range.step];
+            others.into_iter().flatten().for_each(fix);
+        }
+    }
 }
 
 fn fix(quantity: &mut Quantity) {
@@ -236,7 +246,7 @@ fn fix(quantity: &mut Quantity) {
     }
 }
 
-fn is_same_taint(a: &Taint, b: &Taint) -> bool {
+fn is_same_taint(a: &DeviceTaint, b: &DeviceTaint) -> bool {
     a.key == b.key && a.value == b.value && a.effect == b.effect
 }
 
@@ -271,10 +281,6 @@ impl Source {
 
     fn slice(&self, index: usize, spec: ResourceSliceSpec) -> ResourceSlice {
         ResourceSlice {
-            types: Some(TypeMeta {
-                api_version: ResourceSlice::API_VERSION.to_owned(),
-                kind: ResourceSlice::KIND.to_owned(),
-            }),
             metadata: ObjectMeta {
                 name: Some(self.name(&spec.pool.name, index)),
                 owner_references: self.owner.clone().map(|owner| vec![owner]),

@@ -1,6 +1,5 @@
 //! Defines what is published, and what came of it. Pure.
-use crate::resource::Device;
-use k8s_openapi::api::core::v1::NodeSelector;
+use k8s_openapi::api::{core::v1::NodeSelector, resource::v1::Device};
 
 /// The most devices of a slice. Kubernetes allows 128, but 64 once one of them has a taint, and a taint that has to split a slice would
 /// make the whole pool wait for all its slices. Beyond it: the pool has another slice.

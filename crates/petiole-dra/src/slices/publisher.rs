@@ -4,9 +4,11 @@ use super::{
     pool::{Pool, PoolState, Scope},
     stored::{Change, Stored},
 };
-use crate::resource::ResourceSlice;
 use futures::{StreamExt as _, pin_mut};
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use k8s_openapi::{
+    api::{core::v1::Node, resource::v1::ResourceSlice},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, PostParams, Preconditions},

@@ -1,5 +1,5 @@
 //! Follows the slices that the API server has.
-use crate::resource::{ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{ResourceSlice, ResourceSliceSpec};
 use kube::{ResourceExt as _, runtime::watcher::Event};
 use std::collections::BTreeMap;
 
@@ -110,7 +110,8 @@ impl Stored {
     /// Returns the device of this slice that lacks some of its fields.
     pub(crate) fn trimmed_device(&self, name: &str) -> Option<&str> {
         let Trimmed { sent, stored } = self.trimmed.get(name)?;
-        let mut pairs = sent.devices.iter().zip(&stored.devices);
+        let [sent, stored] = [sent, stored].map(|spec| spec.devices.iter().flatten());
+        let mut pairs = sent.zip(stored);
         let (device, _) = pairs.find(|(sent, stored)| sent != stored)?;
         Some(&device.name)
     }

@@ -1,9 +1,7 @@
 //! The publisher, in simulated time.
 use crate::api::Api;
-use petiole_dra::{
-    resource::{Device, Taint, TaintEffect},
-    slices::{Pool, PoolState, Publisher, Reach, Scope},
-};
+use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
+use petiole_dra::slices::{Pool, PoolState, Publisher, Reach, Scope};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::{
@@ -118,12 +116,11 @@ async fn a_device_that_flaps_is_a_write_a_second() {
     publishing.until(|slices| slices.len() == 1).await;
     publishing.api.writes();
     let tainted = Device {
-        taints: vec![Taint {
+        taints: Some(vec![DeviceTaint {
             key: "d.example/off".to_owned(),
-            value: String::new(),
-            effect: TaintEffect::NoSchedule,
-            time_added: None,
-        }],
+            effect: "NoSchedule".to_owned(),
+            ..DeviceTaint::default()
+        }]),
         ..device("x")
     };
     for n in 0..100 {

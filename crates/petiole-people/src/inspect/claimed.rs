@@ -1,9 +1,9 @@
 //! Finds the ResourceClaims of Pods: what they ask of us, and which Pods have what they were given. Pure.
-use super::{
-    claims::{ResourceClaim, gives_out},
-    snapshot::Snapshot,
+use super::{claims::gives_out, snapshot::Snapshot};
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ExactDeviceRequest, ResourceClaim},
 };
-use k8s_openapi::api::core::v1::Pod;
 use petiole_model::{
     api::configuration::Configuration,
     model::{dra, resource_name::ResourceName, typed_names::ConfigurationKey},
@@ -39,13 +39,11 @@ impl Snapshot {
     /// Returns how many devices of our Configurations the claims of a Pod ask for, by the resource of the Configuration.
     pub(super) fn claimed(&self, pod: &Pod) -> BTreeMap<ResourceName, u64> {
         let mut asked = BTreeMap::new();
-        for claim in self.claims_of(pod) {
-            let requests = claim.spec.devices.requests.iter();
-            for request in requests.filter_map(|request| request.exactly.as_ref()) {
-                if let Some((key, of)) = self.of_class(&request.device_class_name) {
-                    let resource = self.configuration_resource(key, of);
-                    *asked.entry(resource).or_default() += request.count.unwrap_or(1);
-                }
+        for request in self.claims_of(pod).flat_map(requests) {
+            if let Some((key, of)) = self.of_class(&request.device_class_name) {
+                let resource = self.configuration_resource(key, of);
+                let count = request.count.map_or(Ok(1), u64::try_from);
+                *asked.entry(resource).or_default() += count.unwrap_or_default();
             }
         }
         asked
@@ -62,4 +60,10 @@ impl Snapshot {
         let mut all = self.configurations.iter();
         all.any(|(key, of)| gives_out(of) && self.configuration_resource(key, of) == *resource)
     }
+}
+
+/// Returns the requests of a claim for devices of one class. One for the first of several classes that is available is left out.
+fn requests(claim: &ResourceClaim) -> impl Iterator<Item = &ExactDeviceRequest> {
+    let requests = claim.spec.devices.iter().flat_map(|all| &all.requests);
+    requests.flatten().filter_map(|one| one.exactly.as_ref())
 }

@@ -1,13 +1,15 @@
 //! Reads the objects of a cluster. What the caller may not read is noted, and the rest is used.
 use super::{
-    claims::ResourceClaim,
     pods::{asks_for_devices, label},
     snapshot::{COMPONENT, Snapshot},
 };
 use anyhow::bail;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Event, Node, Pod},
+    api::{
+        core::v1::{Event, Node, Pod},
+        resource::v1::ResourceClaim,
+    },
 };
 use kube::{Api, Client, Resource, api::ListParams};
 use petiole_cluster::{instance_key, key_of, watch::Read};
@@ -172,14 +174,12 @@ async fn claims(client: &Client, namespace: Option<&str>, snapshot: &mut Snapsho
     if !snapshot.has_claims() {
         return;
     }
-    let kind = petiole_cluster::dra_kind("ResourceClaim", "resourceclaims");
-    let all: Api<ResourceClaim> = Api::all_with(client.clone(), &kind);
-    let claims = petiole_cluster::list_all(&all).await;
+    let claims = petiole_cluster::list_all::<ResourceClaim>(&Api::all(client.clone())).await;
     let what = "so not all Pods that hold a slot by a claim are known";
     let list = format!("list resourceclaims {}", place(None));
     let mut claims = noted(claims, &list, what, &mut snapshot.unread);
     if let (None, Some(namespace)) = (&claims, namespace) {
-        let own = Api::namespaced_with(client.clone(), namespace, &kind);
+        let own = Api::namespaced(client.clone(), namespace);
         claims = petiole_cluster::list_all(&own).await.ok();
     }
     snapshot.claims = claims.unwrap_or_default();

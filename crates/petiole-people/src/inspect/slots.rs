@@ -1,10 +1,10 @@
 //! Finds out who holds the slots of an Instance. Pure.
 use super::{
-    claims::{ResourceClaim, consumers},
+    claims::consumers,
     pods::{extended_requests, given, is_finished, node_of},
     snapshot::Snapshot,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use petiole_model::{
     api::instance::Instance,
     model::{

@@ -1,9 +1,12 @@
 //! Holds the objects of a cluster at one moment, and finds the ones that belong together. Pure.
 use super::{
-    claims::{ResourceClaim, gives_out},
+    claims::gives_out,
     pods::{environment, is_ready, node_of},
 };
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::{
+    core::v1::{Event, Node, Pod},
+    resource::v1::ResourceClaim,
+};
 use petiole_model::{
     api::{
         condition::ConditionType, configuration::Configuration, instance::Instance, names,

@@ -4,10 +4,10 @@ use crate::{
     api::instance::{Instance, InstanceSpec},
     model::container_edits::SLOT_VARIABLE,
 };
-use petiole_dra::{
-    claim::ClaimKey,
-    resource::{AllocatedConfig, AllocatedDevice},
+use k8s_openapi::api::resource::v1::{
+    DeviceAllocationConfiguration, DeviceRequestAllocationResult,
 };
+use petiole_dra::claim::ClaimKey;
 use std::sync::Arc;
 
 fn instances(names: &[&str]) -> Instances {
@@ -23,13 +23,13 @@ fn instances(names: &[&str]) -> Instances {
 }
 
 fn claim(devices: &[(&str, &str, bool)]) -> Claim {
-    let device = |(request, device, is_admin): &(&str, &str, bool)| AllocatedDevice {
+    let device = |(request, device, is_admin): &(&str, &str, bool)| DeviceRequestAllocationResult {
         request: (*request).to_owned(),
         driver: dra::DRIVER.to_owned(),
         pool: "lab/cam".to_owned(),
         device: (*device).to_owned(),
         admin_access: is_admin.then_some(true),
-        ..AllocatedDevice::default()
+        ..DeviceRequestAllocationResult::default()
     };
     Claim {
         key: ClaimKey {
@@ -159,7 +159,7 @@ fn each_request_has_a_file_about_its_devices_whichever_of_them_are_known() {
 #[test]
 fn a_configuration_for_the_driver_is_refused() {
     let mut claim = claim(&[("one", "cam-1", false)]);
-    claim.configs = vec![AllocatedConfig::default()];
+    claim.configs = vec![DeviceAllocationConfiguration::default()];
     let refused = requests(&claim, &instances(&["cam-1"])).unwrap_err();
     assert!(refused.contains("ResourceClaim other/view"), "{refused}");
     assert!(refused.contains("`config` for driver akri.sh"), "{refused}");

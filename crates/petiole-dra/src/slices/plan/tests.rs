@@ -1,6 +1,8 @@
 use super::*;
-use crate::resource::{Capacity, RequestPolicy, TaintEffect};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{
+    api::resource::v1::{CapacityRequestPolicy, DeviceCapacity},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -23,14 +25,14 @@ fn device(n: usize) -> Device {
 }
 
 fn tainted(n: usize, time_added: Option<Time>) -> Device {
-    let taint = Taint {
+    let taint = DeviceTaint {
         key: "example/off".to_owned(),
-        value: String::new(),
-        effect: TaintEffect::NoSchedule,
+        value: None,
+        effect: "NoSchedule".to_owned(),
         time_added,
     };
     Device {
-        taints: vec![taint],
+        taints: Some(vec![taint]),
         ..device(n)
     }
 }
@@ -75,8 +77,9 @@ fn usable(stored: &Stored) -> Option<BTreeSet<String>> {
         .filter(|s| s.spec.pool.generation == generation)
         .collect();
     let count = usize::try_from(newest[0].spec.pool.resource_slice_count).unwrap();
-    let devices = newest.iter().flat_map(|slice| &slice.spec.devices);
-    (newest.len() == count).then(|| devices.map(|d| d.name.clone()).collect())
+    let is_whole = newest.len() == count;
+    let devices = newest.into_iter().flat_map(devices_of);
+    is_whole.then(|| devices.map(|d| d.name.clone()).collect())
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn a_pool_is_created_whole_even_without_devices() {
         "n"
     );
     assert_eq!(slice.spec.node_name.as_deref(), Some("edge"));
-    assert_eq!((slice.spec.all_nodes, slice.spec.devices.len()), (None, 0));
+    assert_eq!((slice.spec.all_nodes, &slice.spec.devices), (None, &None));
     assert_eq!(
         (
             slice.spec.pool.generation,
@@ -146,42 +149,55 @@ fn a_change_of_one_slice_is_one_write_and_keeps_the_generation() {
         panic!("{writes:?}");
     };
     assert_eq!(
-        (slice.spec.pool.generation, slice.spec.devices.len()),
+        (slice.spec.pool.generation, devices_of(slice).count()),
         (1, 36)
     );
     apply(writes[0].clone(), &mut have);
     // The server sets the time, which is kept as long as the taint stays.
     let time: Time = serde_json::from_str("\"2026-01-02T03:04:05Z\"").unwrap();
     for slice in have.slices.values_mut() {
-        let taints = slice.spec.devices.iter_mut().flat_map(|d| &mut d.taints);
-        taints.for_each(|taint| taint.time_added = Some(time.clone()));
+        let devices = slice.spec.devices.iter_mut().flatten();
+        let taints = devices.flat_map(|device| &mut device.taints);
+        taints
+            .flatten()
+            .for_each(|taint| taint.time_added = Some(time.clone()));
     }
     assert_eq!(plan_of(&[pool(devices.clone())], &have), []);
     devices[71] = tainted(71, None);
     let writes = plan_of(&[pool(devices)], &have);
-    let devices = &writes[0].slice().spec.devices;
-    assert_eq!((writes.len(), &devices[6]), (1, &tainted(70, Some(time))));
-    assert_eq!(devices[7], tainted(71, None));
+    let devices: Vec<_> = devices_of(writes[0].slice()).collect();
+    assert_eq!((writes.len(), devices[6]), (1, &tainted(70, Some(time))));
+    assert_eq!(*devices[7], tainted(71, None));
 }
 
 #[test]
 fn an_amount_as_the_server_writes_it_is_no_difference() {
     let with = |value: &str, default: &str| {
-        let policy = RequestPolicy {
+        let policy = CapacityRequestPolicy {
             default: Some(Quantity(default.to_owned())),
-            ..RequestPolicy::default()
+            ..CapacityRequestPolicy::default()
         };
-        let capacity = Capacity {
+        let capacity = DeviceCapacity {
             value: Quantity(value.to_owned()),
             request_policy: Some(policy),
         };
         let mut device = device(0);
-        device.capacity = [("slots".to_owned(), capacity)].into();
+        device.capacity = Some([("slots".to_owned(), capacity)].into());
         pool([device])
     };
     let have = stored(&[with("2k", "1")]);
     assert_eq!(plan_of(&[with("2000", "1")], &have), []);
     assert_eq!(plan_of(&[with("2000", "2")], &have).len(), 1);
+}
+
+#[test]
+fn a_list_that_is_empty_is_no_difference_to_one_that_the_server_did_not_keep() {
+    let have = stored(&[pool([device(0)])]);
+    let mut empty = device(0);
+    empty.attributes = Some(BTreeMap::new());
+    empty.capacity = Some(BTreeMap::new());
+    empty.taints = Some(vec![]);
+    assert_eq!(plan_of(&[pool([empty])], &have), []);
 }
 
 #[test]
@@ -245,7 +261,7 @@ proptest! {
             prop_assert!(seen.is_none() || seen == old || seen.as_ref() == Some(&new), "{seen:?}");
         }
         prop_assert_eq!(usable(&have), Some(new));
-        prop_assert!(have.slices.values().all(|slice| slice.spec.devices.len() <= 64));
+        prop_assert!(have.slices.values().all(|slice| devices_of(slice).count() <= 64));
         prop_assert!(have.slices.len() <= after.len() / 64 + 2);
         prop_assert_eq!(plan_of(&wanted, &have), []);
     }
