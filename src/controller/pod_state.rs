@@ -59,21 +59,22 @@ fn of_container(container: &ContainerStatusPart) -> Option<Problem> {
         return (ended.exit_code != 0).then(|| crash(name, ended.exit_code));
     }
     let waiting = state.waiting.as_ref()?;
-    let says = match waiting.message.as_str() {
-        "" => waiting.reason.clone(),
-        message => format!("{}: {message}", waiting.reason),
+    let reason = waiting.reason.as_deref().unwrap_or_default();
+    let says = match waiting.message.as_deref().unwrap_or_default() {
+        "" => reason.to_owned(),
+        message => format!("{reason}: {message}"),
     };
-    match WaitsFor::from_reason(&waiting.reason) {
+    match WaitsFor::from_reason(reason) {
         WaitsFor::Restart => Some(crash(name, last.map_or(0, |ended| ended.exit_code))),
         // The kubelet says by turns that it failed and that it waits. The second names the image and no cause.
         WaitsFor::Image => Some(Problem::new(
             Reason::BrokerImage,
             format!(
                 "the image of container {name} cannot be pulled ({}); correct `image`, its pull secret or the registry",
-                one_line(image_words(container, &waiting.reason))
+                one_line(image_words(container, reason))
             ),
         )),
-        WaitsFor::Other if !waiting.reason.is_empty() => Some(Problem::new(
+        WaitsFor::Other if !reason.is_empty() => Some(Problem::new(
             Reason::BrokerNotStarted,
             format!("container {name} cannot start: {}", one_line(&says)),
         )),

@@ -11,7 +11,7 @@ use crate::{
     },
     cluster::{
         changes::version_of,
-        parts::{EndpointSlicePart, JobPart, NodePart, PodPart},
+        parts::{JobPart, NodePart, PodPart},
     },
     model::{
         instance_name::InstanceKey,
@@ -22,7 +22,10 @@ use crate::{
     },
 };
 use k8s_openapi::{
-    api::core::v1::{Service, ServiceSpec},
+    api::{
+        core::v1::{Service, ServiceSpec},
+        discovery::v1::EndpointSlice,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
@@ -219,16 +222,17 @@ pub(super) fn owned_service(service: Service) -> OwnedService {
     }
 }
 
-pub(super) fn owned_slice(slice: EndpointSlicePart) -> OwnedSlice {
+pub(super) fn owned_slice(slice: EndpointSlice) -> OwnedSlice {
     let endpoints = slice.endpoints.into_iter().flat_map(|endpoint| {
-        let is_ready = endpoint.conditions.ready != Some(false);
+        let is_ready = endpoint.conditions.unwrap_or_default().ready != Some(false);
         endpoint.addresses.into_iter().map(move |a| (a, is_ready))
     });
+    let ports = slice.ports.into_iter().flatten();
     OwnedSlice {
         meta: meta(slice.metadata),
         content: SliceContent {
             endpoints: endpoints.collect_map(),
-            ports: slice.ports.iter().filter_map(|port| port.port).collect(),
+            ports: ports.filter_map(|port| port.port).collect(),
         },
     }
 }

@@ -12,7 +12,7 @@ const SLACK: usize = 100;
 const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-base", 590),
     ("crates/petiole-cli", 1_630),
-    ("crates/petiole-cluster", 1_910),
+    ("crates/petiole-cluster", 1_830),
     ("crates/petiole-dra", 1_610),
     ("crates/petiole-kubelet", 4_830),
     ("crates/petiole-kubelet-api", 920),

@@ -1,11 +1,10 @@
 //! Defines partial types of Kubernetes' own objects, with the fields that are read here. The complete types would be a
-//! tenth of the program.
+//! tenth of the program. What is small in an object is complete.
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, DaemonSetStatus, Deployment, DeploymentStatus},
         batch::v1::Job,
-        core::v1::{Node, NodeCondition, Pod},
-        discovery::v1::EndpointSlice,
+        core::v1::{ContainerState, Node, NodeAddress, NodeCondition, Pod, ResourceStatus, Taint},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::{
@@ -94,55 +93,11 @@ pub struct ContainerStatusPart {
     pub name: String,
     #[serde(default)]
     pub image: String,
-    pub state: Option<ContainerStatePart>,
-    pub last_state: Option<ContainerStatePart>,
+    pub state: Option<ContainerState>,
+    pub last_state: Option<ContainerState>,
     /// The devices that it has, from Kubernetes 1.36 on.
     #[serde(default)]
-    pub allocated_resources_status: Vec<AllocatedPart>,
-}
-
-/// The devices of one resource that a container has.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct AllocatedPart {
-    #[serde(default)]
-    pub name: String,
-    #[serde(default)]
-    pub resources: Vec<AllocatedDevicePart>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct AllocatedDevicePart {
-    #[serde(default, rename = "resourceID")]
-    pub id: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct ContainerStatePart {
-    pub waiting: Option<WaitingPart>,
-    pub running: Option<RunningPart>,
-    pub terminated: Option<TerminatedPart>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunningPart {
-    pub started_at: Option<Time>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct WaitingPart {
-    #[serde(default)]
-    pub reason: String,
-    #[serde(default)]
-    pub message: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TerminatedPart {
-    #[serde(default)]
-    pub exit_code: i32,
-    pub finished_at: Option<Time>,
+    pub allocated_resources_status: Vec<ResourceStatus>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Resource)]
@@ -184,15 +139,9 @@ pub struct NodePart {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct NodeSpecPart {
     #[serde(default)]
-    pub taints: Vec<TaintPart>,
+    pub taints: Vec<Taint>,
     #[serde(default, rename = "podCIDRs")]
     pub pod_networks: Vec<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct TaintPart {
-    #[serde(default)]
-    pub key: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -204,13 +153,7 @@ pub struct NodeStatusPart {
     #[serde(default)]
     pub allocatable: BTreeMap<String, Quantity>,
     #[serde(default)]
-    pub addresses: Vec<NodeAddressPart>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct NodeAddressPart {
-    #[serde(default)]
-    pub address: String,
+    pub addresses: Vec<NodeAddress>,
 }
 
 impl NodePart {
@@ -222,35 +165,6 @@ impl NodePart {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| condition.type_ == "Ready")
     }
-}
-
-#[derive(Debug, Clone, Default, Deserialize, Resource)]
-#[resource(inherit = EndpointSlice)]
-pub struct EndpointSlicePart {
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    #[serde(default)]
-    pub endpoints: Vec<EndpointPart>,
-    #[serde(default)]
-    pub ports: Vec<EndpointPortPart>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct EndpointPart {
-    #[serde(default)]
-    pub addresses: Vec<String>,
-    #[serde(default)]
-    pub conditions: EndpointConditionsPart,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct EndpointConditionsPart {
-    pub ready: Option<bool>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct EndpointPortPart {
-    pub port: Option<i32>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Resource)]

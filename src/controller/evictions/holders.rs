@@ -5,7 +5,7 @@
 //! before the loss. If there is a choice no Pod is evicted, because another may have the device.
 use crate::{
     api::names,
-    cluster::parts::{AllocatedPart, ContainerPart, PodPart},
+    cluster::parts::{ContainerPart, PodPart},
     controller::clock::elapsed,
     model::{
         claim_file,
@@ -14,7 +14,7 @@ use crate::{
         resource_name::ResourceName,
     },
 };
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::ResourceStatus, jiff::Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -163,7 +163,7 @@ fn asker<'a>(pod: &'a PodPart, resource: &ResourceName, held: &Held) -> Option<A
         .iter()
         .chain(&status.container_statuses);
     let allocated = containers.flat_map(|container| &container.allocated_resources_status);
-    let ids = |allocated: &'a AllocatedPart| allocated.resources.iter().map(|of| of.id.as_str());
+    let ids = |of: &'a ResourceStatus| of.resources.iter().flatten().map(|one| &*one.resource_id);
     let (of_plugins, of_claims): (Vec<_>, Vec<_>) =
         allocated.partition(|allocated| *resource == *allocated.name);
     let named: BTreeSet<&str> = of_plugins.into_iter().flat_map(ids).collect();
