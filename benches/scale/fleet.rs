@@ -1,5 +1,4 @@
 //! Runs the agents in this process. Each is a complete agent with its own client, without a kubelet.
-use futures::future::BoxFuture;
 use petiole::{
     agent,
     cluster::{self, node::Nodes},
@@ -156,11 +155,18 @@ impl DiscoveryHandler for Simulated {
         HANDLER
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(Looking {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
+        let mut looking = Looking {
             details: details.to_owned(),
             node: self.node.clone(),
             lan: self.lan.subscribe(),
+        };
+        Ok(Discovery::new(Scope::Shared, async move |task: Task| {
+            loop {
+                task.found.send_replace(DeviceSet::complete(looking.seen()));
+                let changed = looking.lan.changed().await;
+                changed.map_err(|e| DiscoveryError(e.to_string()))?;
+            }
         }))
     }
 }
@@ -186,21 +192,5 @@ impl Looking {
             device
         };
         (0..count).map(device).collect()
-    }
-}
-
-impl Discovery for Looking {
-    fn scope(&self) -> Scope {
-        Scope::Shared
-    }
-
-    fn run(mut self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            loop {
-                task.found.send_replace(DeviceSet::complete(self.seen()));
-                let changed = self.lan.changed().await;
-                changed.map_err(|e| DiscoveryError(e.to_string()))?;
-            }
-        })
     }
 }

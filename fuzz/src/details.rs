@@ -11,7 +11,7 @@ pub fn run(input: &[u8]) {
                 let again = handler
                     .prepare(text, &Properties::new())
                     .expect("they were good before");
-                assert_eq!(again.scope(), discovery.scope());
+                assert_eq!(again.scope, discovery.scope);
             }
             Err(error) => {
                 let message = error.to_string();

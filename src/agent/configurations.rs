@@ -239,7 +239,7 @@ async fn lost(
 
 fn scope_of(handlers: &Handlers, spec: &SessionSpec) -> Result<Scope, Problem> {
     match handlers.prepare(spec) {
-        Some(Ok(discovery)) => Ok(discovery.scope()),
+        Some(Ok(discovery)) => Ok(discovery.scope),
         Some(Err(e)) => Err(Problem::new(Reason::BadDiscoveryDetails, e.to_string())),
         None => {
             let message = format!(

@@ -60,7 +60,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         node: flags.node_name.as_str().into(),
         template: input.template.clone(),
         broker_properties: input.broker_properties.clone(),
-        scope: discovery.scope(),
+        scope: discovery.scope,
     };
     let (task, devices) = Task::alone();
     let shown = shown(&flags, &input, Report::new(naming), devices);
@@ -102,21 +102,20 @@ async fn shown(
     }
 }
 
-fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Box<dyn Discovery>> {
+fn discovery(flags: &Flags, input: &Input) -> anyhow::Result<Discovery> {
     if let Some(endpoint) = flags.endpoint.clone() {
         let scope = if flags.shared {
             Scope::Shared
         } else {
             Scope::Node
         };
-        let discovery = ExternalDiscovery::at(
+        return Ok(ExternalDiscovery::at(
             &flags.run.handler,
             endpoint,
             scope,
             &input.details,
             &input.properties,
-        );
-        return Ok(Box::new(discovery));
+        ));
     }
     let allowed = Allowed {
         dev: flags.dev.dir.clone(),

@@ -32,7 +32,7 @@ pub use host_paths::{AllowedPath, HostPaths};
 pub use isolated::Isolated;
 pub use server::SOCKET;
 
-use super::interface::SessionSpec;
+use super::interface::{Discovery, SessionSpec};
 use crate::{
     files,
     model::device::{DeviceId, Scope},
@@ -143,17 +143,17 @@ impl External {
 
     /// A discovery by this handler. `scope` is the scope of its devices, if the registration does not say it. Returns `None`
     /// where none has registered by this name.
-    pub fn prepare(&self, spec: &SessionSpec, scope: Option<Scope>) -> Option<ExternalDiscovery> {
+    pub fn prepare(&self, spec: &SessionSpec, scope: Option<Scope>) -> Option<Discovery> {
         let registered = *self.names().get(&spec.handler)?;
-        Some(ExternalDiscovery {
+        let discovery = ExternalDiscovery {
             name: spec.handler.clone(),
-            scope: scope.unwrap_or(registered),
             request: stream::request(&spec.details, &spec.properties),
             registrations: self.registrations.clone(),
             host_paths: self.host_paths.clone(),
             known_devices: self.known_devices.clone(),
             agent_began: self.began,
-        })
+        };
+        Some(discovery.with_scope(scope.unwrap_or(registered)))
     }
 
     /// Reads the registrations once more: another agent may have added some.

@@ -21,11 +21,7 @@ pub trait DiscoveryHandler: Send + Sync {
 
     /// Reads `discoveryDetails`, and the `discoveryProperties` that have a value. Touches nothing: a Configuration is checked
     /// with it before anything starts.
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError>;
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError>;
 
     /// Returns the scope of its devices if the details do not say another. Only devices of a node have device nodes.
     fn usual_scope(&self) -> Scope {
@@ -59,12 +55,28 @@ impl Reads {
 }
 
 /// A discovery that is ready to run.
-pub trait Discovery: Send {
-    fn scope(&self) -> Scope;
+pub struct Discovery {
+    pub scope: Scope,
+    run: Box<dyn FnOnce(Task) -> Running + Send>,
+}
 
-    /// Publishes what it sees until it is dropped. An error ends this run, and its caller starts another after a back-off;
-    /// what was published last stays until then.
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>>;
+/// A discovery that runs.
+type Running = BoxFuture<'static, Result<(), DiscoveryError>>;
+
+impl Discovery {
+    /// Returns a discovery that does `run`: it publishes what it sees until it is dropped. An error ends this run, and its caller
+    /// starts another after a back-off; what was published last stays until then.
+    pub fn new<F>(scope: Scope, run: impl FnOnce(Task) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), DiscoveryError>> + Send + 'static,
+    {
+        let run = Box::new(|task| -> Running { Box::pin(run(task)) });
+        Self { scope, run }
+    }
+
+    pub fn run(self, task: Task) -> Running {
+        (self.run)(task)
+    }
 }
 
 /// What a running discovery is given.

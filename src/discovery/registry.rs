@@ -78,9 +78,9 @@ impl Handlers {
     }
 
     /// `None` where there is no such handler.
-    pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Box<dyn Discovery>, DetailsError>> {
+    pub fn prepare(&self, spec: &SessionSpec) -> Option<Result<Discovery, DetailsError>> {
         let Some(handler) = self.by_name.get(spec.handler.as_str()) else {
-            return Some(Ok(Box::new(self.external.prepare(spec, None)?)));
+            return self.external.prepare(spec, None).map(Ok);
         };
         let prepared = handler.prepare(&spec.details, &spec.properties);
         if !self.external.isolates(&spec.handler) {
@@ -88,10 +88,7 @@ impl Handlers {
         }
         // The details are read here as they are there: they say the scope, and what is wrong is shown at once.
         match prepared {
-            Ok(discovery) => {
-                let isolated = self.external.prepare(spec, Some(discovery.scope()))?;
-                Some(Ok(Box::new(isolated)))
-            }
+            Ok(discovery) => (self.external.prepare(spec, Some(discovery.scope))).map(Ok),
             Err(e) => Some(Err(e)),
         }
     }

@@ -220,7 +220,7 @@ impl Session {
     /// Runs the discovery and forwards its sets, as far as they are believed; returns why it ended.
     async fn run_once(
         &self,
-        discovery: Box<dyn Discovery>,
+        discovery: Discovery,
         past: &mut Past,
         stop: &CancellationToken,
     ) -> Option<String> {

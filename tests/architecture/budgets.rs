@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/controller", 10_130),
     ("src/convert", 610),
     ("src/demo", 850),
-    ("src/discovery", 11_430),
+    ("src/discovery", 11_280),
     ("src/merge", 1_600),
     ("src/proto", 110),
     ("src/store", 2_510),

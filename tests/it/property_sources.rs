@@ -6,15 +6,14 @@ use axum::{
     http::{Method, Request, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use futures::{StreamExt as _, future::BoxFuture, stream};
+use futures::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use petiole::{
     agent,
     cluster::{node::Nodes, property_sources::PropertySources},
     discovery::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
-        session::Handlers,
+        DetailsError, Discovery, DiscoveryHandler, Properties, Reads, Task, session::Handlers,
     },
     model::{
         device::{DeviceSet, Scope},
@@ -42,11 +41,6 @@ type Runs = watch::Sender<Vec<(String, Properties)>>;
 /// A handler that reads the property `word`, and records its discoveries.
 struct Recorder(Runs);
 
-struct Recording {
-    entry: (String, Properties),
-    runs: Runs,
-}
-
 impl DiscoveryHandler for Recorder {
     fn name(&self) -> &'static str {
         "recorder"
@@ -56,30 +50,14 @@ impl DiscoveryHandler for Recorder {
         Reads::Only(&["word"])
     }
 
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(Recording {
-            entry: (details.to_owned(), properties.clone()),
-            runs: self.0.clone(),
-        }))
-    }
-}
-
-impl Discovery for Recording {
-    fn scope(&self) -> Scope {
-        Scope::Shared
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let Recording { entry, runs } = *self;
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError> {
+        let entry = (details.to_owned(), properties.clone());
+        let runs = self.0.clone();
+        Ok(Discovery::new(Scope::Shared, async move |task: Task| {
             runs.send_modify(|runs| runs.push(entry));
             task.found.send_replace(DeviceSet::complete([]));
             std::future::pending().await
-        })
+        }))
     }
 }
 

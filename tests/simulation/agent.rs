@@ -18,10 +18,7 @@ use crate::{
         values::Slot,
     },
     api::names,
-    discovery::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
-        session::Handlers,
-    },
+    discovery::{DetailsError, Discovery, DiscoveryHandler, Properties, Task, session::Handlers},
     model::{
         container_edits::SLOT_VARIABLE,
         device::{DeviceSet, Scope},
@@ -32,7 +29,6 @@ use crate::{
     publish,
     store::kubernetes::{KubernetesStore, Settings},
 };
-use futures::future::BoxFuture;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use petiole_dra::claim::{self as dra, ClaimKey};
 use std::{
@@ -235,7 +231,6 @@ impl Agent {
 }
 
 /// Sees the devices of one Configuration, whose name it has.
-#[derive(Clone)]
 struct Sight {
     configuration: &'static str,
     scope: Scope,
@@ -261,25 +256,16 @@ impl DiscoveryHandler for Sight {
         self.configuration
     }
 
-    fn prepare(&self, _: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Discovery for Sight {
-    fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    fn run(mut self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            self.devices.mark_changed();
-            while self.devices.changed().await.is_ok() {
-                let set = self.devices.borrow_and_update().clone();
+    fn prepare(&self, _: &str, _: &Properties) -> Result<Discovery, DetailsError> {
+        let mut devices = self.devices.clone();
+        Ok(Discovery::new(self.scope, async move |task: Task| {
+            devices.mark_changed();
+            while devices.changed().await.is_ok() {
+                let set = devices.borrow_and_update().clone();
                 task.found.send_replace(set);
             }
             Ok(())
-        })
+        }))
     }
 }
 

@@ -1,5 +1,4 @@
 //! Implements a discovery handler whose devices a test adds and removes.
-use futures::future::BoxFuture;
 use petiole::{
     discovery::{DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task},
     model::device::{Device, DeviceSet, Scope},
@@ -75,16 +74,22 @@ impl DiscoveryHandler for TestHandler {
         "test"
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
         if details.starts_with("refused") {
             return Err(DetailsError(format!("{details:?} is no test")));
         }
-        Ok(Box::new(TestDiscovery {
+        let discovery = TestDiscovery {
             details: details.to_owned(),
             source: self.0.source(details),
             runs: self.0.count(details),
             is_blocked: self.0.is_blocked.clone(),
-        }))
+        };
+        let scope = if details.ends_with("local") {
+            Scope::Node
+        } else {
+            Scope::Shared
+        };
+        Ok(Discovery::new(scope, |task| discovery.follow(task)))
     }
 }
 
@@ -95,44 +100,34 @@ struct TestDiscovery {
     is_blocked: Arc<(Mutex<bool>, Condvar)>,
 }
 
-impl Discovery for TestDiscovery {
-    fn scope(&self) -> Scope {
-        if self.details.ends_with("local") {
-            Scope::Node
-        } else {
-            Scope::Shared
+impl TestDiscovery {
+    async fn follow(self, task: Task) -> Result<(), DiscoveryError> {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        match self.details.split('-').next() {
+            Some("panic") => panic!("the handler of {} panics", self.details),
+            Some("fail") => {
+                return Err(DiscoveryError(format!("{} fails", self.details)));
+            }
+            Some("hang") => std::future::pending().await,
+            Some("block") => {
+                let (is_blocked, changed) = &*self.is_blocked;
+                let blocked = is_blocked.lock().unwrap();
+                drop(
+                    changed
+                        .wait_while(blocked, |is_blocked| *is_blocked)
+                        .unwrap(),
+                );
+            }
+            _ => {}
         }
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            self.runs.fetch_add(1, Ordering::SeqCst);
-            match self.details.split('-').next() {
-                Some("panic") => panic!("the handler of {} panics", self.details),
-                Some("fail") => {
-                    return Err(DiscoveryError(format!("{} fails", self.details)));
-                }
-                Some("hang") => std::future::pending().await,
-                Some("block") => {
-                    let (is_blocked, changed) = &*self.is_blocked;
-                    let blocked = is_blocked.lock().unwrap();
-                    drop(
-                        changed
-                            .wait_while(blocked, |is_blocked| *is_blocked)
-                            .unwrap(),
-                    );
-                }
-                _ => {}
+        let mut source = self.source.subscribe();
+        source.mark_changed();
+        while source.changed().await.is_ok() {
+            if let Some(set) = source.borrow_and_update().clone() {
+                task.found.send_replace(set);
             }
-            let mut source = self.source.subscribe();
-            source.mark_changed();
-            while source.changed().await.is_ok() {
-                if let Some(set) = source.borrow_and_update().clone() {
-                    task.found.send_replace(set);
-                }
-            }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 

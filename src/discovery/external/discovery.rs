@@ -15,7 +15,6 @@ use crate::{
     proto::discovery::DiscoverRequest,
     telemetry::metrics,
 };
-use futures::future::BoxFuture;
 use petiole_base::{collect::CollectMap as _, waits::sleep_until_or_never};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +31,6 @@ use tracing::{info, warn};
 /// The question that all endpoints of a handler are asked for one Configuration.
 pub struct ExternalDiscovery {
     pub(super) name: String,
-    pub(super) scope: Scope,
     pub(super) request: DiscoverRequest,
     pub(super) registrations: watch::Sender<Arc<Registrations>>,
     pub(super) host_paths: Arc<HostPaths>,
@@ -49,24 +47,29 @@ impl ExternalDiscovery {
         scope: Scope,
         details: &str,
         properties: &BTreeMap<String, String>,
-    ) -> Self {
+    ) -> Discovery {
         let mut registrations = Registrations::default();
         let shared = scope == Scope::Shared;
         let registration = Registration::new(name.to_owned(), endpoint, shared, Duration::ZERO);
         let registered = registrations.register(registration);
         registered.expect("it is the first one");
-        Self {
+        let discovery = Self {
             name: name.to_owned(),
-            scope,
             request: stream::request(details, properties),
             registrations: watch::Sender::new(Arc::new(registrations)),
             host_paths: Arc::new(HostPaths::all()),
             known_devices: KnownDevices::default(),
             agent_began: Instant::now(),
-        }
+        };
+        discovery.with_scope(scope)
     }
 
-    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
+    /// Returns the discovery, whose devices have this scope.
+    pub(super) fn with_scope(self, scope: Scope) -> Discovery {
+        Discovery::new(scope, |task| self.follow(task))
+    }
+
+    async fn follow(self, task: Task) -> Result<(), DiscoveryError> {
         let began = Instant::now();
         let mut registrations = self.registrations.subscribe();
         let (events, mut happened) = mpsc::channel(1);
@@ -136,16 +139,6 @@ impl ExternalDiscovery {
                 warn!(handler, %endpoint, "the handler refuses discoveryDetails: {why}");
             }
         }
-    }
-}
-
-impl Discovery for ExternalDiscovery {
-    fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(self.follow(task))
     }
 }
 

@@ -20,20 +20,14 @@ pub use kinds::{AllowedKind, Kinds};
 use super::super::interface::{
     DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Task,
 };
-use crate::{
-    discovery::publish::publish,
-    files,
-    folder_watch::FolderWatch,
-    model::device::{DeviceSet, Scope},
-};
+use crate::{discovery::publish::publish, files, folder_watch::FolderWatch, model::device::Scope};
 use details::Details;
-use futures::future::BoxFuture;
 use plan::File;
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 /// The folders in which container runtimes look for CDI files. Files in the second folder win.
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -64,56 +58,32 @@ impl DiscoveryHandler for Cdi {
         "cdi"
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
         let details = Details::parse(details)?;
         self.kinds.check(&details.kind)?;
-        Ok(Box::new(CdiDiscovery {
-            details,
-            folders: self.folders.clone(),
+        let folders = self.folders.clone();
+        // A CDI name is valid on its own node only.
+        Ok(Discovery::new(Scope::Node, |task| {
+            follow(details, folders, task)
         }))
     }
 }
 
-struct CdiDiscovery {
-    details: Details,
-    folders: [PathBuf; 2],
-}
-
-impl Discovery for CdiDiscovery {
-    /// The devices belong to this node, because a CDI name is valid on its own node only.
-    fn scope(&self) -> Scope {
-        Scope::Node
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let watches = self.folders.each_ref().map(FolderWatch::new);
-            self.follow(watches, &task.found).await
-        })
-    }
-}
-
-impl CdiDiscovery {
-    /// Reads both folders completely at each change.
-    async fn follow(
-        &self,
-        mut watches: [FolderWatch; 2],
-        found: &watch::Sender<DeviceSet>,
-    ) -> Result<(), DiscoveryError> {
-        let mut known: Option<Vec<File>> = None;
-        loop {
-            let folders = self.folders.clone();
-            let files = spawn_blocking(move || read_all(&folders));
-            let files = files.await.map_err(|e| DiscoveryError(e.to_string()))?;
-            if known.as_ref() != Some(&files) {
-                publish(plan::devices(&files, &self.details), found);
-                known = Some(files);
-            }
-            let [first, second] = &mut watches;
-            tokio::select! {
-                () = first.changed() => {}
-                () = second.changed() => {}
-            }
+/// Reads both folders completely at each change.
+async fn follow(details: Details, folders: [PathBuf; 2], task: Task) -> Result<(), DiscoveryError> {
+    let [mut first, mut second] = folders.each_ref().map(FolderWatch::new);
+    let mut known: Option<Vec<File>> = None;
+    loop {
+        let folders = folders.clone();
+        let files = spawn_blocking(move || read_all(&folders));
+        let files = files.await.map_err(|e| DiscoveryError(e.to_string()))?;
+        if known.as_ref() != Some(&files) {
+            publish(plan::devices(&files, &details), &task.found);
+            known = Some(files);
+        }
+        tokio::select! {
+            () = first.changed() => {}
+            () = second.changed() => {}
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::{
     },
     yaml,
 };
-use futures::future::BoxFuture;
 use serde::Deserialize;
 use std::{path::PathBuf, time::Duration};
 use tokio::task::spawn_blocking;
@@ -63,7 +62,7 @@ impl DiscoveryHandler for DebugEcho {
         "debugEcho"
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
         let details = yaml::bounded(details, limits::DETAILS_BYTES_MAX)
             .map_err(|e| e.to_string())
             .and_then(|value| serde_json::from_value::<Details>(value).map_err(|e| e.to_string()))
@@ -91,43 +90,29 @@ impl DiscoveryHandler for DebugEcho {
                 "`descriptions: {description:?}` must be text that is not empty and holds no NUL"
             )));
         }
-        Ok(Box::new(Echo {
-            details,
-            availability: self.availability.clone(),
-        }))
-    }
-}
-
-struct Echo {
-    details: Details,
-    availability: PathBuf,
-}
-
-impl Discovery for Echo {
-    fn scope(&self) -> Scope {
-        if self.details.shared {
+        let scope = if details.shared {
             Scope::Shared
         } else {
             Scope::Node
-        }
+        };
+        let file = self.availability.clone();
+        Ok(Discovery::new(scope, |task| follow(details, file, task)))
     }
+}
 
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let mut was_offline = None;
-            loop {
-                // Without the file, or if it cannot be read, all devices are present.
-                let availability = self.availability.clone();
-                let read =
-                    spawn_blocking(move || files::read_text(&availability, AVAILABILITY_MAX));
-                let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
-                let is_offline = text.is_ok_and(|text| text.contains(OFFLINE));
-                if was_offline.replace(is_offline) != Some(is_offline) {
-                    task.found.send_replace(devices(&self.details, is_offline));
-                }
-                tokio::time::sleep(POLL).await;
-            }
-        })
+/// Reads the file again and again, and publishes the devices when it has changed.
+async fn follow(details: Details, file: PathBuf, task: Task) -> Result<(), DiscoveryError> {
+    let mut was_offline = None;
+    loop {
+        // Without the file, or if it cannot be read, all devices are present.
+        let file = file.clone();
+        let read = spawn_blocking(move || files::read_text(&file, AVAILABILITY_MAX));
+        let text = read.await.map_err(|e| DiscoveryError(e.to_string()))?;
+        let is_offline = text.is_ok_and(|text| text.contains(OFFLINE));
+        if was_offline.replace(is_offline) != Some(is_offline) {
+            task.found.send_replace(devices(&details, is_offline));
+        }
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -147,13 +132,13 @@ fn devices(details: &Details, is_offline: bool) -> DeviceSet {
 mod tests {
     use super::*;
 
-    fn prepare(details: &str) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(details: &str) -> Result<Discovery, DetailsError> {
         DebugEcho::new("/nowhere").prepare(details, &Properties::new())
     }
 
     #[test]
     fn details_are_read_as_akri_does_and_the_scope_is_a_setting() {
-        let scope = |details| prepare(details).unwrap().scope();
+        let scope = |details| prepare(details).unwrap().scope;
         assert_eq!(scope("descriptions: [a]"), Scope::Shared);
         assert_eq!(scope("descriptions:\n- a\nshared: false"), Scope::Node);
     }

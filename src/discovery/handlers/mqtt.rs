@@ -16,14 +16,9 @@ use super::{
     },
     problems::problem,
 };
-use crate::{
-    backoff::Backoff,
-    discovery::publish::publish,
-    model::device::{DeviceSet, Scope},
-};
+use crate::{backoff::Backoff, discovery::publish::publish, model::device::DeviceSet};
 use credentials::{Credentials, NAMES};
 use details::Details;
-use futures::future::BoxFuture;
 use petiole_mqtt::{Login, Protocol};
 use std::time::Duration;
 use talk::{ALL_BYTES_MAX, Talk};
@@ -56,17 +51,15 @@ impl DiscoveryHandler for Mqtt {
         Reads::Only(NAMES)
     }
 
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError> {
         let details = Details::parse(details)?;
-        Ok(Box::new(MqttDiscovery {
+        let discovery = MqttDiscovery {
             credentials: Credentials::read(properties, details.broker.is_tls)?,
             details,
             bytes: self.bytes.clone(),
-        }))
+        };
+        let scope = discovery.details.scope;
+        Ok(Discovery::new(scope, |task| discovery.follow(task)))
     }
 }
 
@@ -76,19 +69,9 @@ struct MqttDiscovery {
     bytes: Bytes,
 }
 
-impl Discovery for MqttDiscovery {
-    fn scope(&self) -> Scope {
-        self.details.scope
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(self.follow(task))
-    }
-}
-
 impl MqttDiscovery {
     /// Listens, and after a failure publishes it and begins again.
-    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
+    async fn follow(self, task: Task) -> Result<(), DiscoveryError> {
         let mut login = Login {
             protocol: self.details.protocol.unwrap_or(Protocol::V5),
             // Every broker takes 23 letters and digits. Nothing of a session is kept, so no two clients need to be the same, and none

@@ -21,7 +21,6 @@ use crate::{
 };
 use credentials::Store;
 use details::Details;
-use futures::future::BoxFuture;
 use ipnet::IpNet;
 use network::Network;
 use petiole_onvif::{Device as Found, Prober};
@@ -54,15 +53,15 @@ impl DiscoveryHandler for Onvif {
         Reads::All
     }
 
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(OnvifDiscovery {
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError> {
+        let discovery = OnvifDiscovery {
             details: Arc::new(Details::parse(details)?),
             store: Arc::new(Store::read(properties)?),
             neighbours: self.neighbours.clone(),
+        };
+        Ok(Discovery::new(Scope::Shared, async move |task: Task| {
+            let run = Run::new(&discovery);
+            run.follow(&discovery, &task.found).await
         }))
     }
 }
@@ -72,16 +71,6 @@ struct OnvifDiscovery {
     details: Arc<Details>,
     store: Arc<Store>,
     neighbours: Arc<NeighbourTable>,
-}
-
-impl Discovery for OnvifDiscovery {
-    fn scope(&self) -> Scope {
-        Scope::Shared
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move { Run::new(&self).follow(&self, &task.found).await })
-    }
 }
 
 /// The state of a running discovery.

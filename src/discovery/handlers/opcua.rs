@@ -17,12 +17,9 @@ use super::{
     },
     problems::{NO_MDNS_INTERFACE, problem},
 };
-use crate::{
-    discovery::publish::publish,
-    model::device::{DeviceSet, Scope},
-};
+use crate::{discovery::publish::publish, model::device::DeviceSet};
 use details::Details;
-use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use petiole_mdns::{Mdns, Subscription};
 use petiole_opcua::{Application, Ask, EndpointUrl, Heard, Survey};
 use std::time::Duration;
@@ -68,40 +65,23 @@ impl DiscoveryHandler for Opcua {
         "opcua"
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(OpcuaDiscovery {
-            details: Details::parse(details)?,
-            opcua: self.clone(),
-        }))
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
+        let (details, opcua) = (Details::parse(details)?, self.clone());
+        let scope = details.scope;
+        Ok(Discovery::new(scope, |task| opcua.follow(details, task)))
     }
 }
 
-struct OpcuaDiscovery {
-    details: Details,
-    opcua: Opcua,
-}
-
-impl Discovery for OpcuaDiscovery {
-    fn scope(&self) -> Scope {
-        self.details.scope
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(self.follow(task))
-    }
-}
-
-impl OpcuaDiscovery {
+impl Opcua {
     /// Asks all servers in rounds, and publishes the devices after each answer.
-    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
+    async fn follow(self, details: Details, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let Self { details, opcua } = *self;
         let wanted = details.mdns.map(announced::wanted);
-        let mut announced = wanted.map(|wanted| opcua.mdns.subscribe(wanted));
+        let mut announced = wanted.map(|wanted| self.mdns.subscribe(wanted));
         let (names, only) = (details.names, details.only);
         let takes = move |application: &Application| names.takes_whole(&application.name);
         let mut survey = Survey::new(details.urls, details.asks_for_network, takes);
-        let mut part = Part::new(&opcua.bytes, &task.configuration);
+        let mut part = Part::new(&self.bytes, &task.configuration);
         let mut is_complete = false;
         loop {
             let began = Instant::now();
@@ -112,7 +92,7 @@ impl OpcuaDiscovery {
             let mut asking = FuturesUnordered::new();
             loop {
                 let due = survey.due().into_iter();
-                asking.extend(due.map(|ask| answer(&opcua.turns, ask)));
+                asking.extend(due.map(|ask| answer(&self.turns, ask)));
                 let Some(heard) = asking.next().await else {
                     break;
                 };

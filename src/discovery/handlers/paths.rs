@@ -18,7 +18,6 @@ use crate::{
 };
 use details::Details;
 use folders::Watch;
-use futures::future::BoxFuture;
 use petiole_base::inotify::Inotify;
 use std::{collections::BTreeSet, fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -58,17 +57,21 @@ impl DiscoveryHandler for Paths {
         Scope::Node
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
         let details = Details::parse(details)?;
         if self.allowed.is_empty() {
             let message = format!("no path is allowed on this node. {}", plan::REMEDY);
             return Err(DetailsError(message));
         }
-        Ok(Box::new(PathsDiscovery {
+        let discovery = PathsDiscovery {
             dev: self.dev.clone(),
             details: Arc::new(details),
             allowed: self.allowed.clone(),
             is_node: scan::is_device_node,
+        };
+        // A device node is one of its own node only.
+        Ok(Discovery::new(Scope::Node, async move |task: Task| {
+            discovery.follow(&task.found).await
         }))
     }
 }
@@ -79,17 +82,6 @@ struct PathsDiscovery {
     details: Arc<Details>,
     allowed: Arc<HostPaths>,
     is_node: fn(&Metadata) -> bool,
-}
-
-impl Discovery for PathsDiscovery {
-    /// The devices belong to this node, because a device node is one of its own node only.
-    fn scope(&self) -> Scope {
-        Scope::Node
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move { self.follow(&task.found).await })
-    }
 }
 
 impl PathsDiscovery {

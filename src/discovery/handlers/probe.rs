@@ -22,13 +22,10 @@ use super::{
     certificates::unfit,
     neighbour_table::NeighbourTable,
 };
-use crate::{
-    discovery::publish::publish,
-    model::device::{DeviceSet, Scope},
-};
+use crate::{discovery::publish::publish, model::device::DeviceSet};
 use ask::{PUBLIC, Settings};
 use details::{Details, PER_SECOND_MAX, Target};
-use futures::{StreamExt as _, future::BoxFuture, stream};
+use futures::{StreamExt as _, stream};
 use petiole_probe::Question;
 use plan::{Catalog, ROUNDS};
 use rate::Rate;
@@ -85,11 +82,7 @@ impl DiscoveryHandler for Probe {
         Reads::Only(&[COMMUNITY, CA])
     }
 
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError> {
         let value = |name: &str| properties.get(name).map(String::as_str);
         let community = value(COMMUNITY);
         let details = Details::parse(details, community.unwrap_or(PUBLIC))?;
@@ -105,6 +98,7 @@ impl DiscoveryHandler for Probe {
             return Err(unfit(CA, "what `ask` names has no TLS"));
         }
         self.networks.check(&details.hosts)?;
+        let scope = details.scope;
         let settings = Settings {
             details: Arc::new(details),
             networks: self.networks.clone(),
@@ -112,12 +106,13 @@ impl DiscoveryHandler for Probe {
             tls: tls::config(value(CA))?,
             neighbours: self.neighbours.clone(),
         };
-        Ok(Box::new(ProbeDiscovery {
+        let discovery = Arc::new(ProbeDiscovery {
             settings,
             turns: self.turns.clone(),
             rate: self.rate.clone(),
             bytes: self.bytes.clone(),
-        }))
+        });
+        Ok(Discovery::new(scope, |task| discovery.follow(task)))
     }
 }
 
@@ -126,19 +121,6 @@ struct ProbeDiscovery {
     turns: Turns,
     rate: Arc<Rate>,
     bytes: Bytes,
-}
-
-impl Discovery for ProbeDiscovery {
-    fn scope(&self) -> Scope {
-        self.settings.details.scope
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            Arc::new(*self).follow(task).await;
-            Ok(())
-        })
-    }
 }
 
 /// Keeps what is known of the hosts, and tells it.
@@ -156,7 +138,7 @@ impl SeenHosts {
 
 impl ProbeDiscovery {
     /// Asks all hosts in rounds without end.
-    async fn follow(self: Arc<Self>, task: Task) {
+    async fn follow(self: Arc<Self>, task: Task) -> Result<(), DiscoveryError> {
         let details = &self.settings.details;
         let may_ask = |target: &Target| match target {
             Target::Address(ip) => self.settings.may_ask(*ip),

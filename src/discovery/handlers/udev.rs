@@ -32,7 +32,6 @@ use crate::{
     model::device::{DeviceSet, Scope},
 };
 use details::Details;
-use futures::future::BoxFuture;
 use monitor::{Events, Monitor};
 use petiole_base::waits::sleep_until_or_never;
 use plan::Tree;
@@ -110,13 +109,17 @@ impl DiscoveryHandler for Udev {
         Reads::Only(&[details::RESOURCE_PROPERTY, details::VFIO_PROPERTY])
     }
 
-    fn prepare(
-        &self,
-        details: &str,
-        properties: &Properties,
-    ) -> Result<Box<dyn Discovery>, DetailsError> {
+    fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError> {
         let parameters = Arc::new(self.parameters(details, properties)?);
-        Ok(Box::new(UdevDiscovery(parameters)))
+        // A path of sysfs is valid on its own node only.
+        Ok(Discovery::new(Scope::Node, async move |task: Task| {
+            let monitor = Monitor::open().map_err(|e| {
+                DiscoveryError(format!(
+                    "the kernel's messages about devices (netlink) cannot be read: {e}"
+                ))
+            })?;
+            follow(parameters, monitor, &task.found).await
+        }))
     }
 }
 
@@ -126,26 +129,6 @@ struct Parameters {
     allowed: Subsystems,
     sysfs: Sysfs,
     reads: Turns,
-}
-
-struct UdevDiscovery(Arc<Parameters>);
-
-impl Discovery for UdevDiscovery {
-    /// The devices belong to this node, because a path of sysfs is valid on its own node only.
-    fn scope(&self) -> Scope {
-        Scope::Node
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            let monitor = Monitor::open().map_err(|e| {
-                DiscoveryError(format!(
-                    "the kernel's messages about devices (netlink) cannot be read: {e}"
-                ))
-            })?;
-            follow(self.0, monitor, &task.found).await
-        })
-    }
 }
 
 /// Looks at all devices once, and then where events require it.

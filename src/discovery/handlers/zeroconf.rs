@@ -23,15 +23,10 @@ use super::{
     },
     problems::NO_MDNS_INTERFACE,
 };
-use crate::{
-    discovery::publish::publish,
-    model::device::{DeviceId, Scope},
-    telemetry::metrics,
-};
+use crate::{discovery::publish::publish, model::device::DeviceId, telemetry::metrics};
 use budget::ServiceBudget;
 use details::Details;
 use events::KnownServices;
-use futures::future::BoxFuture;
 use petiole_base::waits::sleep_until_or_never;
 use petiole_mdns::{Counts, Found, Mdns};
 use plan::Tracker;
@@ -83,40 +78,24 @@ impl DiscoveryHandler for Zeroconf {
         self.mdns.prefer(names.collect());
     }
 
-    fn prepare(&self, details: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(ZeroconfDiscovery {
-            details: Details::parse(details)?,
-            zeroconf: self.clone(),
-        }))
+    fn prepare(&self, details: &str, _: &Properties) -> Result<Discovery, DetailsError> {
+        let (details, zeroconf) = (Details::parse(details)?, self.clone());
+        let scope = details.scope;
+        Ok(Discovery::new(scope, |task| zeroconf.follow(details, task)))
     }
 }
 
-struct ZeroconfDiscovery {
-    details: Details,
-    zeroconf: Zeroconf,
-}
-
-impl Discovery for ZeroconfDiscovery {
-    fn scope(&self) -> Scope {
-        self.details.scope
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(self.follow(task))
-    }
-}
-
-impl ZeroconfDiscovery {
+impl Zeroconf {
     /// Publishes the devices at each change of the services, until the querier ends.
-    async fn follow(self: Box<Self>, task: Task) -> Result<(), DiscoveryError> {
+    async fn follow(self, details: Details, task: Task) -> Result<(), DiscoveryError> {
         let start = Instant::now();
-        let mut subscription = self.zeroconf.mdns.subscribe(self.details.wanted());
-        let mut known = KnownServices::new(self.details.changes_at_once());
-        let budget = ServiceBudget::within(&self.zeroconf.bytes, &task.configuration);
-        let mut tracker = Tracker::new(self.details, budget);
+        let mut subscription = self.mdns.subscribe(details.wanted());
+        let mut known = KnownServices::new(details.changes_at_once());
+        let budget = ServiceBudget::within(&self.bytes, &task.configuration);
+        let mut tracker = Tracker::new(details, budget);
         let mut is_news = false;
         loop {
-            let turn = self.zeroconf.turns.take(|| {
+            let turn = self.turns.take(|| {
                 let now = start.elapsed();
                 if is_news {
                     let services = subscription.found.borrow_and_update();

@@ -1,10 +1,9 @@
 //! Discoveries as the agent sees them, with time paused.
 use super::*;
 use crate::{
-    discovery::interface::{DetailsError, DiscoveryError, DiscoveryHandler, Properties},
+    discovery::interface::{DetailsError, DiscoveryHandler, Properties},
     model::device::{Device, Scope},
 };
-use futures::future::BoxFuture;
 
 /// Sees one device, whose port is another every four seconds.
 struct Moves;
@@ -17,8 +16,15 @@ impl DiscoveryHandler for Moves {
         "moves"
     }
 
-    fn prepare(&self, _: &str, _: &Properties) -> Result<Box<dyn Discovery>, DetailsError> {
-        Ok(Box::new(Self))
+    fn prepare(&self, _: &str, _: &Properties) -> Result<Discovery, DetailsError> {
+        Ok(Discovery::new(Scope::Shared, async |task: Task| {
+            for port in 0..=LAST_PORT {
+                task.found
+                    .send_replace(DeviceSet::complete([at_port(port)]));
+                sleep(PERIOD).await;
+            }
+            std::future::pending().await
+        }))
     }
 }
 
@@ -29,23 +35,6 @@ fn at_port(port: u32) -> Device {
         .insert("PORT".to_owned(), port.to_string());
     device.connection.insert("PORT".to_owned());
     device
-}
-
-impl Discovery for Moves {
-    fn scope(&self) -> Scope {
-        Scope::Shared
-    }
-
-    fn run(self: Box<Self>, task: Task) -> BoxFuture<'static, Result<(), DiscoveryError>> {
-        Box::pin(async move {
-            for port in 0..=LAST_PORT {
-                task.found
-                    .send_replace(DeviceSet::complete([at_port(port)]));
-                sleep(PERIOD).await;
-            }
-            std::future::pending().await
-        })
-    }
 }
 
 #[tokio::test(start_paused = true)]
