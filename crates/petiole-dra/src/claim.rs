@@ -1,8 +1,8 @@
 //! Defines the claims that a driver prepares, and checks what the API server has of them. Pure.
 use k8s_openapi::{
     api::resource::v1::{
-        DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
-        ResourceClaimStatus,
+        AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
+        ResourceClaim,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -56,14 +56,19 @@ impl ClaimKey {
     }
 }
 
-/// A claim as the API server has it, without what it asks for.
+/// A claim as the API server has it, with what a driver reads.
 #[derive(Debug, Clone, Default, Deserialize, Resource)]
 #[resource(inherit = ResourceClaim)]
 pub(crate) struct ResourceClaimPart {
     #[serde(default)]
     metadata: ObjectMeta,
     #[serde(default)]
-    status: ResourceClaimStatus,
+    status: StatusPart,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct StatusPart {
+    allocation: Option<AllocationResult>,
 }
 
 /// A claim with its devices of one driver.
