@@ -70,33 +70,34 @@ struct Asked {
     failures: u32,
 }
 
-/// The name of a host.
+/// The name of a host. One lookup that finds nothing is no answer, because a packet may be lost: a name of which nothing is known is
+/// looked up once more at once, and one that was known in the next round.
 #[derive(Debug, Default)]
 struct Host {
     /// The round of its last lookup.
     round: u64,
+    is_asked: bool,
     /// Whether this machine knows its address, once that is known.
     is_known: Option<bool>,
-    /// True if the last lookup found none. Of a name that was known one is no answer, because a packet may be lost: the next round has
-    /// another.
+    /// True if the last lookup found none.
     has_failed: bool,
 }
 
 impl Host {
     fn is_due(&self, round: u64) -> bool {
-        let rounds = if self.has_failed && self.is_known == Some(true) {
-            1
-        } else {
-            LOOKUP_ROUNDS
+        let rounds = match (self.has_failed, self.is_known) {
+            (true, None) => 0,
+            (true, Some(true)) => 1,
+            (false, _) | (true, Some(false)) => LOOKUP_ROUNDS,
         };
-        self.round == 0 || round - self.round >= rounds
+        !self.is_asked && (self.round == 0 || round - self.round >= rounds)
     }
 
     fn learn(&mut self, is_known: bool) {
-        if is_known || self.has_failed || self.is_known.is_none() {
+        if is_known || self.has_failed {
             self.is_known = Some(is_known);
         }
-        self.has_failed = !is_known;
+        (self.is_asked, self.has_failed) = (false, !is_known);
     }
 }
 
@@ -211,7 +212,7 @@ impl Survey {
             let known = self.hosts.entry(host.clone()).or_default();
             if known.is_due(self.round) {
                 // What was known counts until the answer comes.
-                known.round = self.round;
+                (known.round, known.is_asked) = (self.round, true);
                 due.push(Ask::Lookup(host));
             }
         }

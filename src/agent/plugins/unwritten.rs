@@ -7,8 +7,10 @@ use tokio::time::Instant;
 
 /// The lists that may wait for their writes. A container that comes then waits for as many.
 pub(super) const AT_ONCE: usize = 4;
-/// The time without a write after which one list is believed to be lost: the kubelet ended, or its disk was full.
+/// The time without a write after which one list is believed to be lost: the kubelet ended, or its disk was full. It is twice that of
+/// the slowest write of late, within these bounds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The lists without a write.
 #[derive(Debug)]
@@ -16,6 +18,10 @@ pub(super) struct Unwritten {
     count: usize,
     /// The time of the last list or write.
     last: Instant,
+    /// The time of the last write, or of the first list since all were written.
+    since: Instant,
+    /// How long the slowest write of late took.
+    slowest: Duration,
 }
 
 impl Unwritten {
@@ -23,27 +29,43 @@ impl Unwritten {
         Self {
             count: 0,
             last: now,
+            since: now,
+            slowest: Duration::ZERO,
         }
     }
 
     /// Records that a list is sent.
     pub(super) fn sent(&mut self, now: Instant) {
         let idle = now.saturating_duration_since(self.last);
-        let lost = idle.as_secs() / PATIENCE.as_secs();
+        let lost = idle.as_secs() / self.patience().as_secs();
         let lost = usize::try_from(lost).unwrap_or(usize::MAX);
-        (self.count, self.last) = (self.count.saturating_sub(lost) + 1, now);
+        self.count = self.count.saturating_sub(lost);
+        if self.count == 0 || idle >= LONGEST_PATIENCE {
+            self.since = now;
+        }
+        (self.count, self.last) = (self.count + 1, now);
     }
 
     /// Records so many writes. Those of `Allocate` count as of lists.
     pub(super) fn written(&mut self, writes: usize, now: Instant) {
-        if writes > 0 {
-            (self.count, self.last) = (self.count.saturating_sub(writes), now);
+        if writes == 0 {
+            return;
         }
+        if self.count > 0 {
+            let took = now.saturating_duration_since(self.since);
+            self.slowest = took.max(self.slowest / 2);
+        }
+        self.count = self.count.saturating_sub(writes);
+        (self.last, self.since) = (now, now);
     }
 
     /// Returns the time before which no list may be sent, unless there is another write; `None` if one may be sent now.
     pub(super) fn not_before(&self) -> Option<Instant> {
-        (self.count >= AT_ONCE).then(|| self.last + PATIENCE)
+        (self.count >= AT_ONCE).then(|| self.last + self.patience())
+    }
+
+    fn patience(&self) -> Duration {
+        (2 * self.slowest).clamp(PATIENCE, LONGEST_PATIENCE)
     }
 }
 
@@ -100,13 +122,13 @@ mod tests {
         unwritten.written(0, began + PATIENCE / 2);
         assert_eq!(unwritten.not_before(), Some(began + PATIENCE));
         unwritten.sent(began);
-        assert_eq!(unwritten.count, AT_ONCE + 1);
-        unwritten.written(1, began + PATIENCE / 2);
-        assert_eq!(unwritten.not_before(), Some(began + PATIENCE * 3 / 2));
-        unwritten.written(1, began + PATIENCE / 2);
+        let later = began + PATIENCE / 4;
+        unwritten.written(1, later);
+        assert_eq!(unwritten.not_before(), Some(later + PATIENCE));
+        unwritten.written(1, later);
         assert_eq!(unwritten.not_before(), None);
-        unwritten.written(AT_ONCE * 2, began);
-        unwritten.sent(began);
+        unwritten.written(AT_ONCE * 2, later);
+        unwritten.sent(later);
         assert_eq!(unwritten.count, 1, "writes of Allocate are no credit");
     }
 
@@ -121,8 +143,45 @@ mod tests {
             unwritten.written(1, now);
             assert_eq!(unwritten.not_before(), None);
         }
-        unwritten.sent(now + 10 * PATIENCE);
+        unwritten.sent(now + 10 * LONGEST_PATIENCE);
         assert_eq!(unwritten.count, 1, "after a rest none is waited for");
+    }
+
+    /// Sends 300 lists, as soon as it may, to a kubelet whose every write takes so long. Returns the most that waited for their writes.
+    fn most_waiting(write: Duration) -> usize {
+        let mut now = Instant::now();
+        let mut unwritten = Unwritten::new(now);
+        let (mut sent, mut written, mut most) = (0_usize, 0_usize, 0);
+        let mut ends: Option<Instant> = None;
+        while sent < 300 {
+            let next = unwritten.not_before().unwrap_or(now);
+            match ends.filter(|ends| *ends <= next) {
+                Some(end) => {
+                    now = end;
+                    written += 1;
+                    unwritten.written(1, now);
+                }
+                None => {
+                    now = next;
+                    sent += 1;
+                    unwritten.sent(now);
+                }
+            }
+            most = most.max(sent - written);
+            let starts = ends
+                .filter(|ends| *ends > now)
+                .map_or(now, |ends| ends - write);
+            ends = (sent > written).then_some(starts + write);
+        }
+        most
+    }
+
+    #[test]
+    fn few_lists_wait_however_slow_the_kubelet_writes() {
+        for millis in [10, 500, 1_900, 2_100, 2_600, 5_000, 9_000] {
+            let most = most_waiting(Duration::from_millis(millis));
+            assert!(most <= 2 * AT_ONCE, "{most} at {millis} ms");
+        }
     }
 
     #[tokio::test]

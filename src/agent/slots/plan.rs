@@ -61,22 +61,23 @@ fn follow_up(interval: Duration) -> Duration {
     interval * 3 / 10
 }
 
-/// Returns the wait for the next look: shorter while a slot was missed once, and no longer than until that was `interval` ago; and
+/// Returns the wait for the next look after one that had `begun`: shorter while a slot was missed once, and no longer than until that was `interval` ago; and
 /// while slots wait to be confirmed, which the last `unconfirmed` looks could not do: then it grows up to less than an Allocate
 /// call waits.
 pub(crate) fn next_look(
     interval: Duration,
     missed: &Missed,
     unconfirmed: u32,
+    begun: Duration,
     now: Duration,
 ) -> Duration {
     let (first, longest) = (interval / 40, interval / 5);
     let due = missed.values().map(|since| *since + interval);
-    let due = due.filter(|due| *due > now).min();
+    let due = due.filter(|due| *due > begun).min();
     let calm = match (missed.is_empty(), due) {
         (true, _) => interval / 2,
         (false, None) => follow_up(interval),
-        (false, Some(due)) => follow_up(interval).min(due - now),
+        (false, Some(due)) => follow_up(interval).min(due.saturating_sub(now)),
     };
     match unconfirmed.checked_sub(1) {
         None => calm,
@@ -285,12 +286,19 @@ mod tests {
     fn a_slot_that_was_missed_once_makes_the_next_look_come_sooner() {
         let interval = at(0).interval;
         let missed = Missed::from([(by_instance(0).slot, Duration::ZERO)]);
-        let next = |missed, now| next_look(interval, missed, 0, Duration::from_secs(now)).as_secs();
+        let next = |missed, now| {
+            let now = Duration::from_secs(now);
+            next_look(interval, missed, 0, now, now).as_secs()
+        };
         let none = Missed::new();
         assert_eq!(next(&none, 1), 5);
         let waits = [0, 3, 6, 9, 10, 11].map(|now| next(&missed, now));
         assert_eq!(waits, [3, 3, 3, 1, 3, 3]);
-        let waits = (1..7).map(|tries| next_look(interval, &missed, tries, Duration::ZERO));
+        // A look that took longer than until then had begun too early.
+        let [begun, now] = [9_900, 10_100].map(Duration::from_millis);
+        assert_eq!(next_look(interval, &missed, 0, begun, now), Duration::ZERO);
+        let zero = Duration::ZERO;
+        let waits = (1..7).map(|tries| next_look(interval, &missed, tries, zero, zero));
         let waits = waits.map(|wait| wait.as_millis());
         assert_eq!(
             waits.collect::<Vec<_>>(),

@@ -117,7 +117,7 @@ pub(in crate::agent) async fn run(
             0
         };
         let now = inputs.clock.uptime();
-        let wait = next_look(interval, &memory.missed, memory.unconfirmed, now);
+        let wait = next_look(interval, &memory.missed, memory.unconfirmed, begun, now);
         if arrives_before_look(&mut slots, arrivals, wait).await? {
             sleep(interval / ARRIVAL_WAIT_DIVISOR).await;
         }

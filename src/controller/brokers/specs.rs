@@ -45,8 +45,10 @@ impl Specs {
         message: &str,
         now: Timestamp,
     ) -> Option<Notice> {
-        let known = self.refused.get(configuration);
-        if known.is_some_and(|it| it.digest == digest && now < it.reported + REPORTED_AGAIN) {
+        let known = self.refused.get_mut(configuration);
+        let known = known.filter(|it| it.digest == digest && now < it.reported + REPORTED_AGAIN);
+        if let Some(known) = known {
+            message.clone_into(&mut known.message);
             return None;
         }
         let refused = Refused {

@@ -1,13 +1,14 @@
 //! Keeps a DeviceClass for each Configuration whose devices the scheduler gives out.
 use crate::{
     backoff::Backoff,
-    cluster::{deletion_of, is_not_found},
+    cluster::{code, deletion_of, is_not_found},
     controller::{
         offered::{Class, Offered},
         shared::NAME,
     },
     model::{
         dra::{CLASS_LABEL, CLASS_MANAGER, CLASS_PREFIX},
+        status_code::is_busy,
         typed_names::ConfigurationKey,
     },
     publish,
@@ -57,8 +58,11 @@ pub(super) async fn keep(
             Ok(false) => backoff.next_wait(),
             Err(error) => {
                 warn!(%error, "DeviceClasses cannot be kept; trying again");
-                let why = |class: &Class| (class.of.clone(), error.to_string());
-                publish::if_changed(refused, now.classes.values().map(why).collect_map());
+                // One that is away or busy says nothing of them.
+                if code(&error).is_some_and(|code| !is_busy(code)) {
+                    let why = |class: &Class| (class.of.clone(), error.to_string());
+                    publish::if_changed(refused, now.classes.values().map(why).collect_map());
+                }
                 backoff.next_wait()
             }
         };
@@ -76,7 +80,13 @@ pub(super) async fn keep(
     }
 }
 
-/// Returns whether a field has all that is wanted of it. What others have added stays.
+/// Returns whether a class has all that is wanted of it, and no resource that is not. What others have added stays.
+fn is_as_wanted(class: &DynamicObject, wanted: &Class) -> bool {
+    let (there, wanted) = (&class.data["spec"], wanted.spec());
+    let resource = "extendedResourceName";
+    has(there, &wanted) && there.get(resource) == wanted.get(resource)
+}
+
 fn has(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
         (Value::Object(there), Value::Object(wanted)) => (wanted.iter())
@@ -120,7 +130,7 @@ async fn reconcile(
     let mut reasons = Refused::new();
     for (name, class) in wanted {
         let there = there.get(name);
-        if there.is_none_or(|there| !has(&there.data["spec"], &class.spec())) {
+        if there.is_none_or(|there| !is_as_wanted(there, class)) {
             match write(api, name, class, there.is_some()).await {
                 Ok(()) => info!(class = name, "wrote a DeviceClass"),
                 Err(e) => drop(reasons.insert(class.of.clone(), format!("{e:#}"))),
@@ -165,7 +175,7 @@ async fn write(
     };
     let kept = api.patch(name, &params, &Patch::Apply(object)).await?;
     ensure!(
-        has(&kept.data["spec"], &class.spec()),
+        is_as_wanted(&kept, class),
         "the API server keeps a part of DeviceClass {name} only, because its version is too old for it: spec {}",
         kept.data["spec"]
     );

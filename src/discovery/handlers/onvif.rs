@@ -37,6 +37,9 @@ const INTERFACES: Duration = Duration::from_secs(5);
 /// The pause after datagrams were read. It bounds the work that others cause.
 const AFTER_READ: Duration = Duration::from_millis(10);
 
+/// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer.
+const LOOK_MAX: Duration = Duration::from_mins(1);
+
 /// Finds ONVIF cameras.
 #[derive(Debug, Default)]
 pub struct Onvif {
@@ -129,7 +132,8 @@ impl Run {
                     (job.camera, outcome)
                 });
             }
-            let is_complete = self.prober.is_complete(now) && self.catalog.is_settled();
+            let is_settled = self.catalog.is_settled() || now >= LOOK_MAX;
+            let is_complete = self.prober.is_complete(now) && is_settled;
             if self.catalog.take_change() || is_complete != was_complete {
                 // A camera that comes later does not make the first look incomplete again.
                 was_complete |= is_complete;

@@ -40,6 +40,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVAL_MIN: Duration = Duration::from_secs(2);
 /// The time after which a server that announces itself has been heard, or is absent.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
+/// The longest time of the first look: a server that is new all the time, and fails, holds it up no longer.
+const LOOK_MAX: Duration = Duration::from_mins(1);
 
 /// Finds OPC UA servers.
 #[derive(Clone)]
@@ -102,7 +104,7 @@ impl Opcua {
                 let devices = devices(&survey, is_complete, announced.as_ref());
                 offer(only.of(devices), &task.found);
             }
-            is_complete |= is_settled && survey.is_settled();
+            is_complete |= is_settled && survey.is_settled() || began >= start + LOOK_MAX;
             survey.end();
             part.set(survey.bytes());
             let devices = devices(&survey, is_complete, announced.as_ref());

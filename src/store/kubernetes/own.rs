@@ -145,12 +145,12 @@ impl Writer {
         }
     }
 
-    /// Returns the object as the watch has it. The second list since a write is newer, whatever its version: the server may have been
-    /// restored from a backup.
+    /// Returns the object as the watch has it. A list since a write is believed, whatever its version: the server may have been restored
+    /// from a backup. If it is older than the write after all, the same is written once more.
     fn look(&mut self, own: &objects::Set<NodeDevices>, is_news: bool) -> Option<Arc<NodeDevices>> {
         let seen = objects::named(own, &self.name);
         self.lists = own.as_ref().map_or(0, |own| own.lists);
-        if is_news && (seen.is_none() || self.lists >= self.written_at + 2) {
+        if is_news && (seen.is_none() || self.lists > self.written_at) {
             self.written.forget();
         }
         seen

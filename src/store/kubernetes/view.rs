@@ -223,8 +223,9 @@ impl KnownInstances {
     /// Takes over the answer to a request, which the watch may have overtaken.
     fn take_answer(&mut self, instance: Arc<Instance>) {
         let key = instance_key(&instance.metadata);
-        let is_older = (self.instances.get(&key)).is_some_and(|known| is_newer(known, &instance));
-        if is_older || self.has_left_since(&instance) {
+        let known = self.instances.get(&key);
+        let is_shown = known.and_then(|known| Some(version(known)? >= version(&instance)?));
+        if is_shown == Some(true) || self.has_left_since(&instance) {
             return;
         }
         if let Some(version) = version(&instance) {

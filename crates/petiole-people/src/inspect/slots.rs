@@ -16,7 +16,7 @@ use petiole_model::{
     },
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A slot that is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,6 +60,8 @@ pub(crate) struct Holders<'a> {
     pub(crate) snapshot: &'a Snapshot,
     /// The Pods that have not ended, by their node and by what they ask for.
     asking: BTreeMap<&'a str, BTreeMap<ResourceName, Vec<Asking<'a>>>>,
+    /// The resources that are offered now; none if it is not known who asks.
+    offered: BTreeSet<ResourceName>,
     /// The ResourceClaims by their UID.
     claims: BTreeMap<&'a str, &'a ResourceClaim>,
 }
@@ -83,9 +85,11 @@ impl<'a> Holders<'a> {
             }
         }
         let claims = snapshot.claims.iter();
+        let offered = (!asking.is_empty()).then(|| snapshot.resources().into_keys().collect());
         Self {
             snapshot,
             asking,
+            offered: offered.unwrap_or_default(),
             claims: claims
                 .filter_map(|claim| Some((claim.metadata.uid.as_deref()?, claim)))
                 .collect(),
@@ -139,12 +143,11 @@ impl<'a> Holders<'a> {
     /// Returns whether a Pod of a node asks for a resource that nothing offers any more, and that may have been the name of this one: it
     /// had another prefix, or another name.
     fn has_former_name(&self, node: &str, resource: &ResourceName) -> bool {
-        let offered = self.snapshot.resources();
         let mut asked = self.asking.get(node).into_iter().flat_map(BTreeMap::keys);
         asked.any(|asked| {
             let is_like = asked.prefix() == resource.prefix()
                 || asked.last_segment() == resource.last_segment();
-            is_like && !offered.contains_key(asked)
+            is_like && !self.offered.contains(asked)
         })
     }
 

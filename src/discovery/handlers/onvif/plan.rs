@@ -225,8 +225,13 @@ impl Catalog {
                     facts,
                     mac: outcome.mac,
                 };
+                // Credentials that it has refused are not sent again soon.
                 let is_lacking = tracked.failures + 1 < FAILURES
-                    && (tracked.said.as_ref()).is_some_and(|before| said.complete(before));
+                    && !said.facts.has_refused_credentials
+                    && match &tracked.said {
+                        Some(before) => said.complete(before),
+                        None => !said.facts.failed.is_empty(),
+                    };
                 if is_lacking {
                     tracked.fail(now);
                 } else {
@@ -264,10 +269,9 @@ impl Catalog {
 
     /// Returns whether every camera has answered, or failed as often as one that is known may.
     pub(super) fn is_settled(&self) -> bool {
-        self.cameras.values().all(|tracked| {
-            let has_failed = tracked.failure.is_some() && tracked.failures < FAILURES;
-            tracked.asked_at.is_some() && !has_failed
-        })
+        self.cameras
+            .values()
+            .all(|tracked| tracked.asked_at.is_some() && !(1..FAILURES).contains(&tracked.failures))
     }
 
     /// Returns the offered devices and the problems.
