@@ -5,8 +5,11 @@ use petiole_kubelet_api::checkpoint::FILE;
 use std::{future::pending, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 
-/// The lists that may wait for their writes. A container that comes then waits for as many.
+/// The lists that may wait for their writes: as many as are written within [`WAIT`], which a container that comes then waits, too, but
+/// within these bounds.
 pub(super) const AT_ONCE: usize = 4;
+const AT_ONCE_MAX: usize = 32;
+const WAIT: Duration = Duration::from_secs(1);
 /// The time without a write after which one list is believed to be lost: the kubelet ended, or its disk was full. It is twice that of
 /// the slowest write of late, within these bounds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,8 +23,8 @@ pub(super) struct Unwritten {
     last: Instant,
     /// The time of the last write, or of the first list since all were written.
     since: Instant,
-    /// How long the slowest write of late took.
-    slowest: Duration,
+    /// How long the slowest write of late took, once there was one.
+    slowest: Option<Duration>,
 }
 
 impl Unwritten {
@@ -30,7 +33,7 @@ impl Unwritten {
             count: 0,
             last: now,
             since: now,
-            slowest: Duration::ZERO,
+            slowest: None,
         }
     }
 
@@ -53,7 +56,7 @@ impl Unwritten {
         }
         if self.count > 0 {
             let took = now.saturating_duration_since(self.since);
-            self.slowest = took.max(self.slowest / 2);
+            self.slowest = Some(took.max(self.slowest.unwrap_or_default() / 2));
         }
         self.count = self.count.saturating_sub(writes);
         (self.last, self.since) = (now, now);
@@ -61,11 +64,20 @@ impl Unwritten {
 
     /// Returns the time before which no list may be sent, unless there is another write; `None` if one may be sent now.
     pub(super) fn not_before(&self) -> Option<Instant> {
-        (self.count >= AT_ONCE).then(|| self.last + self.patience())
+        (self.count >= self.most()).then(|| self.last + self.patience())
+    }
+
+    fn most(&self) -> usize {
+        let Some(slowest) = self.slowest else {
+            return AT_ONCE;
+        };
+        let most = WAIT.as_micros() / slowest.as_micros().max(1);
+        let most = usize::try_from(most).unwrap_or(AT_ONCE_MAX);
+        most.clamp(AT_ONCE, AT_ONCE_MAX)
     }
 
     fn patience(&self) -> Duration {
-        (2 * self.slowest).clamp(PATIENCE, LONGEST_PATIENCE)
+        (2 * self.slowest.unwrap_or_default()).clamp(PATIENCE, LONGEST_PATIENCE)
     }
 }
 
@@ -180,7 +192,9 @@ mod tests {
     fn few_lists_wait_however_slow_the_kubelet_writes() {
         for millis in [10, 500, 1_900, 2_100, 2_600, 5_000, 9_000] {
             let most = most_waiting(Duration::from_millis(millis));
-            assert!(most <= 2 * AT_ONCE, "{most} at {millis} ms");
+            let in_time = usize::try_from(1_000 / millis).unwrap();
+            let bound = in_time.clamp(2 * AT_ONCE, AT_ONCE_MAX);
+            assert!(most <= bound, "{most} at {millis} ms");
         }
     }
 
