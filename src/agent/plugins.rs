@@ -20,7 +20,6 @@ mod running;
 mod server;
 mod service;
 mod told;
-mod unwritten;
 
 use super::{
     device_state::observed_slots,

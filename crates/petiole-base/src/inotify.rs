@@ -1,13 +1,11 @@
-//! Says that something has happened in folders, as Linux tells it (`inotify(7)`), and of a file how often. It does not say what: the
-//! caller reads the folders.
+//! Says that something has happened in folders, as Linux tells it (`inotify(7)`). It does not say what: the caller reads the folders.
 pub use rustix::fs::inotify::WatchFlags;
 use rustix::{
-    fs::inotify::{self, CreateFlags, Reader},
+    fs::inotify::{self, CreateFlags},
     io::Errno,
 };
 use std::{
     io,
-    mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
     time::Duration,
@@ -17,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Enough for some events.
+/// Enough for some events. They are read only to forget them.
 const BUFFER_BYTES: usize = 4096;
 
 /// An instance of inotify. The machine has few of them, and other programs have some.
@@ -43,11 +41,6 @@ impl Inotify {
 
     /// Waits for an event, and for those that follow within `settle`. The call is cancel safe: it forgets the events at its end.
     pub async fn changed(&self, settle: Duration) -> io::Result<()> {
-        self.named("", settle).await.map(drop)
-    }
-
-    /// Waits like [`Self::changed`], and returns how many of the events are about a file of this name.
-    pub async fn named(&self, name: &str, settle: Duration) -> io::Result<usize> {
         #[expect(
             deprecated,
             reason = "its successor is unsafe; a `BorrowedFd` is open as long as it lives, as that asks for"
@@ -55,14 +48,11 @@ impl Inotify {
         let inotify = AsyncFd::with_interest(self.0.as_fd(), Interest::READABLE)?;
         let mut ready = inotify.readable().await?;
         sleep(settle).await;
-        let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
-        let (mut events, mut count) = (Reader::new(&self.0, &mut buffer), 0);
+        let mut buffer = [0_u8; BUFFER_BYTES];
         // Until there is nothing left.
-        while let Ok(event) = ready.try_io(|_| Ok(events.next()?)) {
-            let is_named =
-                (event?.file_name()).is_some_and(|file| file.to_bytes() == name.as_bytes());
-            count += usize::from(is_named);
+        while let Ok(read) = ready.try_io(|fd| Ok(rustix::io::read(fd, &mut buffer)?)) {
+            read?;
         }
-        Ok(count)
+        Ok(())
     }
 }

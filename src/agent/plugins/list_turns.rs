@@ -2,12 +2,10 @@
 //!
 //! For each list a kubelet copies all slots and all answers of `Allocate` that it keeps, and only then waits until the
 //! copies of other lists are written (devicemanager/manager.go: `writeCheckpoint`). Lists that come faster than it writes
-//! take many times the memory of its checkpoint, and containers wait for them: 1,000 resources at once took 7 GB beside Pods
-//! with large environments, and on a machine with other work a container had its device after 160 s.
+//! take many times the memory of its checkpoint: 1,000 resources at once took 7 GB beside Pods with large environments.
 use super::{
     inputs::{Inputs, Published},
     plan,
-    unwritten::{Unwritten, Writes},
 };
 use crate::{
     agent::{node_only::plan::NodeOnly, values::Listed},
@@ -18,7 +16,6 @@ use petiole_kubelet_api::checkpoint::FILE;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
-    future::pending,
     ops::Bound,
     path::PathBuf,
     time::Duration,
@@ -55,11 +52,7 @@ pub(super) fn turns(
 ) -> (ListTurns, impl Future<Output = ()> + use<>) {
     let (turns, requests) = channel();
     let folder = inputs.settings.plugin_folder.clone();
-    // The kubelet of one machine without a cluster writes once for many lists.
-    let is_counted = inputs.settings.nodes.is_some();
-    let writes = is_counted.then(|| Writes::new(folder.clone()));
-    let listed = published.listed.subscribe();
-    (turns, run(folder, writes, listed, requests))
+    (turns, run(folder, published.listed.subscribe(), requests))
 }
 
 fn channel() -> (ListTurns, mpsc::Receiver<Waiting>) {
@@ -101,42 +94,26 @@ pub(super) fn namespaces(
 /// Gives turns until nobody can ask for one. `folder` is the kubelet's, `listed` are the lists of all plugins.
 async fn run(
     folder: PathBuf,
-    mut writes: Option<Writes>,
     listed: watch::Receiver<Listed>,
     mut requests: mpsc::Receiver<Waiting>,
 ) {
     let checkpoint = folder.join(FILE);
     let mut queue = Queue::default();
     let mut next = rested(Instant::now());
-    let mut unwritten = Unwritten::new(Instant::now());
     loop {
-        let due = unwritten.not_before().map_or(next, |then| then.max(next));
         tokio::select! {
-            written = next_writes(writes.as_ref()) => unwritten.written(written, Instant::now()),
             request = requests.recv() => match request {
                 Some(Waiting { namespace, turn }) => queue.push(namespace, turn),
                 None => return,
             },
-            () = sleep_until(due), if !queue.is_empty() => {
-                // Before the list: its write is not missed.
-                let is_counted = writes.as_mut().is_some_and(Writes::attach);
+            () = sleep_until(next), if !queue.is_empty() => {
                 if queue.pop().is_some_and(|turn| turn.send(()).is_ok()) {
-                    if is_counted {
-                        unwritten.sent(Instant::now());
-                    }
                     let slots: usize = listed.borrow().values().map(|slots| slots.len()).sum();
                     let written = fs::metadata(&checkpoint).map_or(0, |file| file.len());
                     next = after(next, written.max(slots as u64 * SLOT_BYTES), Instant::now());
                 }
             }
         }
-    }
-}
-
-async fn next_writes(writes: Option<&Writes>) -> usize {
-    match writes {
-        Some(writes) => writes.next().await,
-        None => pending().await,
     }
 }
 
@@ -196,7 +173,6 @@ impl<T> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::plugins::unwritten::{AT_ONCE, PATIENCE};
     use std::sync::Arc;
 
     #[test]
@@ -244,7 +220,7 @@ mod tests {
             Arc::from(vec![slot]),
         )]));
         let (turns, requests) = channel();
-        let giving = run(folder.path().to_owned(), None, listed.subscribe(), requests);
+        let giving = run(folder.path().to_owned(), listed.subscribe(), requests);
         let began = Instant::now();
         let asking = async move {
             for _ in 0..=96 {
@@ -258,35 +234,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_lists_wait_for_their_writes_and_a_kubelet_that_does_not_write_holds_up_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().to_owned();
-        let listed = watch::Sender::default();
-        let (turns, requests) = channel();
-        let writes = Some(Writes::new(path.clone()));
-        let giving = run(path, writes, listed.subscribe(), requests);
-        let sending = async {
-            let began = Instant::now();
-            for _ in 0..AT_ONCE {
-                turns.wait("default".to_owned()).await;
-            }
-            assert!(began.elapsed() < PATIENCE);
-            turns.wait("default".to_owned()).await;
-            assert!(began.elapsed() >= PATIENCE);
-        };
-        tokio::select! {
-            () = giving => panic!("it ended"),
-            () = sending => {}
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_plugin_that_waits_no_more_takes_no_turn() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), vec![b' '; 1 << 20]).unwrap();
         let listed = watch::Sender::new(Listed::new());
         let (turns, requests) = channel();
-        let giving = run(folder.path().to_owned(), None, listed.subscribe(), requests);
+        let giving = run(folder.path().to_owned(), listed.subscribe(), requests);
         let asking = async move {
             // A kubelet that restarts closes the streams of all plugins, and opens others.
             for _ in 0..1000 {
