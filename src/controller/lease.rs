@@ -44,8 +44,8 @@ pub(super) struct Replica {
     pub(super) is_listed: watch::Receiver<bool>,
 }
 
-/// Takes the Lease when it is free and this replica can act, which it can once all objects are listed, and keeps it; gives it back at `shutdown`, so that another replica need not wait
-/// for its end. An API server that is away is waited for.
+/// Takes the Lease when it is free and this replica can act, which it can once all objects are listed, and keeps it; gives it back
+/// at `shutdown`, so that another replica need not wait for its end. An API server that is away is waited for.
 pub(super) async fn run(
     shared: Arc<Shared>,
     api: Api<Lease>,

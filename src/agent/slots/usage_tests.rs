@@ -310,3 +310,24 @@ async fn a_write_that_the_server_refuses_keeps_no_other_from_being_written_and_c
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn instances_whose_writes_are_not_answered_hold_up_no_other() {
+    // Their webhook is down, and they come first.
+    let hung: Vec<String> = (0..SIDE_BY_SIDE + 4).map(|n| format!("a-{n:02}")).collect();
+    let mut names: Vec<&str> = hung.iter().map(String::as_str).collect();
+    names.push("b");
+    let (store, table) = node(&names);
+    *store.answer.lock().unwrap() = |name| match name {
+        "b" => Ok(()),
+        _ => Err(StoreError::Unavailable("away".to_owned())),
+    };
+    during(&store, &table, async {
+        for name in &names {
+            give(&table, name, &[0], false);
+        }
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(store.usage("b"), ["b-0=node-a"]);
+    })
+    .await;
+}

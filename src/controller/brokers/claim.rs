@@ -10,7 +10,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt as _, core::PartialObjectMeta};
 use serde_json::Value;
 
-/// What is read of a template: whose it is.
+/// A template as far as it is read: its metadata says whose it is.
 type Template = PartialObjectMeta<ResourceClaimTemplate>;
 
 /// Makes the template that a new broker needs. Another's object of its name stays as it is: the Instance would own it otherwise, and

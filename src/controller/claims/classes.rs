@@ -176,7 +176,7 @@ async fn write(
     let kept = api.patch(name, &params, &Patch::Apply(object)).await?;
     ensure!(
         is_as_wanted(&kept, class),
-        "the API server keeps a part of DeviceClass {name} only, because its version is too old for it: spec {}",
+        "the API server keeps a part of DeviceClass {name} only, because its version is too old for it, or somebody has given it another resource: spec {}",
         kept.data["spec"]
     );
     Ok(())
@@ -280,5 +280,25 @@ mod tests {
                 "akri.lab.usb?&fieldManager=petiole-controller",
             ]
         );
+    }
+
+    #[test]
+    fn a_class_loses_a_resource_that_it_is_not_to_have_and_keeps_what_others_have_added() {
+        let of = ConfigurationKey::new("lab", "cam");
+        let with = |resource: Option<&str>| Class {
+            of: of.clone(),
+            resource: resource.map(|resource| resource.parse().unwrap()),
+        };
+        let (named, unnamed) = (with(Some("akri.sh/cam")), with(None));
+        let stored = |of: &Class| {
+            let mut stored = class("akri.lab.cam", CLASS_MANAGER);
+            stored["spec"] = of.spec();
+            stored["spec"]["config"] = json!(["of an administrator"]);
+            serde_json::from_value::<DynamicObject>(stored).unwrap()
+        };
+        assert!(is_as_wanted(&stored(&named), &named));
+        assert!(is_as_wanted(&stored(&unnamed), &unnamed));
+        assert!(!is_as_wanted(&stored(&unnamed), &named));
+        assert!(!is_as_wanted(&stored(&named), &unnamed));
     }
 }

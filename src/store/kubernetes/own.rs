@@ -339,6 +339,43 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_list_since_a_write_is_believed_because_the_server_may_have_been_restored() {
+        let object = |version: &str, complete| {
+            let view = ConfigurationView {
+                complete,
+                ..ConfigurationView::default()
+            };
+            let spec = NodeDevicesSpec {
+                configurations: vec![view],
+                left_out: None,
+            };
+            let mut object = NodeDevices::new("a", spec);
+            object.metadata.resource_version = Some(version.to_owned());
+            object
+        };
+        let (written, older) = (object("95", true), object("40", false));
+        let shown = |lists| {
+            let objects = [(ObjectKey::new("", "a"), Arc::new(older.clone()))].into();
+            let of = objects::Objects {
+                objects,
+                lists,
+                ..objects::Objects::default()
+            };
+            Some(Arc::new(of))
+        };
+        let mut writer = writer(&written);
+        writer.look(&shown(1), true);
+        let step = Step::Patch(&written.spec);
+        assert_eq!(writer.carry_out(step, None).await, Some(true));
+        for (lists, is_written) in [(1, false), (2, true)] {
+            let seen = writer.look(&shown(lists), true);
+            let wanted = &written.spec;
+            let step = own_plan::step(wanted, seen.as_deref(), &writer.written, Urgency::Due);
+            assert_eq!(step == Step::Patch(wanted), is_written, "{lists} lists");
+        }
+    }
+
     #[test]
     fn what_changes_all_the_time_is_written_at_once_at_first_and_then_twice_a_second() {
         let mut bucket = TokenBucket::new(BURST, A_SECOND, Duration::ZERO);

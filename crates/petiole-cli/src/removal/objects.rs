@@ -106,3 +106,25 @@ fn instance_use(
         nodes,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_configuration_without_instances_accounts_for_its_entries_on_any_node() {
+        let read = |name: &str, has_instances: bool| {
+            let configuration = json!({
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"discoveryHandler": {"name": "paths"}, "instances": has_instances},
+            });
+            Read(Ok(serde_json::from_value(configuration).unwrap()))
+        };
+        let used = without_instances(&[read("kvm", false), read("cam", true)]);
+        let [kvm] = used.as_slice() else {
+            panic!("{used:?}");
+        };
+        assert_eq!((&*kvm.configuration, &kvm.nodes), ("kvm", &None));
+    }
+}

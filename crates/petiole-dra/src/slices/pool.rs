@@ -29,7 +29,7 @@ pub enum Reach {
     /// Each device says it, by `node_name`, `node_selector` or `all_nodes`: from Kubernetes 1.36 on. When other nodes reach a device, it
     /// stays in its pool, and its claims stay valid.
     OfEachDevice,
-    /// What is known of the pool says nothing: its slices stay as they are, and `devices` is not used.
+    /// Nothing is known of the pool: its slices stay as they are, and `devices` is not used.
     AsTheyAre,
 }
 

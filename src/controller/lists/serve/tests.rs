@@ -171,6 +171,15 @@ async fn a_list_is_given_to_those_whom_the_api_server_allows_and_to_nobody_else(
     assert_eq!(get(DEVICES, Some("reader")).await.0, 404);
     let gone = get(HTTP_SD, Some("reader")).await;
     assert_eq!(gone, (200, "[]".to_owned()));
+    // At an error Prometheus keeps the targets that it had.
+    let of = ConfigurationKey::new("default", "cam");
+    served.world.send_replace(World {
+        unreadable: [(of, "spec".to_owned())].into(),
+        ..World::default()
+    });
+    assert_eq!(get(HTTP_SD, Some("reader")).await.0, 503);
+    served.world.send_replace(world());
+    assert_eq!(get(HTTP_SD, Some("reader")).await.0, 200);
     served.listed.send_replace(false);
     assert_eq!(get(DEVICES, Some("reader")).await.0, 503);
 }
