@@ -5,7 +5,7 @@
 //! a set. Every change is kept in a log, which the watches of `network.rs` read; compacted entries give `410 Gone`.
 //! It does not model admission, finalizers, namespaces, managedFields, and the rest of the schema.
 use super::{
-    objects::{Node, Pod},
+    objects::{Change, Node, Pod},
     patches::patched,
     plain::Plain,
 };
@@ -27,6 +27,7 @@ use kube::{
     core::{Status, response::reason::NOT_FOUND},
 };
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -51,6 +52,8 @@ pub(super) struct Entry<T> {
     pub(super) version: u64,
     /// The author of the change.
     pub(super) by: String,
+    /// As the watches show it.
+    pub(super) shown: OnceCell<Change>,
 }
 
 /// The objects of a kind, and the log of their changes.
@@ -90,6 +93,7 @@ impl<T> Table<T> {
             after,
             version,
             by: by.to_owned(),
+            shown: OnceCell::new(),
         });
         self.changed.send_replace(self.log.len());
     }

@@ -7,7 +7,7 @@ use super::{
     api_server::{ApiServer, key, refusal},
     faults, invariants,
     network::Client,
-    objects::{Pod, Stored as _, served},
+    objects::{Pod, Stored as _, line, served},
 };
 use crate::{
     api::node_devices::NodeDevices,
@@ -341,18 +341,12 @@ impl Asked {
             let changes = table.changes(std::mem::replace(&mut position, table.length()));
             let events: String = (changes.into_iter())
                 .filter_map(|change| change.event(|object| self.selects(object)))
-                .map(|(type_, object)| line(type_, &object))
                 .collect();
             if !events.is_empty() {
                 parts.send(Ok(events.into())).ok();
             }
         }
     }
-}
-
-/// Returns an event. Its type comes first: a client reads the object by it.
-fn line(type_: &str, object: &Value) -> String {
-    format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n")
 }
 
 fn bookmark(server: &ApiServer, annotations: &Value) -> String {

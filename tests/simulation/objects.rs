@@ -12,6 +12,7 @@ use crate::{
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use tokio::sync::watch;
 
 /// The time at which Pods are deleted, for those who read only whether they are.
@@ -197,13 +198,15 @@ pub(super) trait Served {
     fn lengths(&self) -> watch::Receiver<usize>;
     /// Returns the place in the log after a version, unless entries after it were compacted.
     fn after(&self, version: u64) -> Option<usize>;
-    fn changes(&self, from: usize) -> Vec<Change>;
+    fn changes(&self, from: usize) -> Vec<&Change>;
 }
 
-/// An object before and after a change.
+/// An object before and after a change, made once for all watches.
 pub(super) struct Change {
     before: Option<Value>,
     after: Option<Value>,
+    /// `after` as text.
+    text: String,
     version: u64,
 }
 
@@ -225,31 +228,45 @@ impl<T: Stored> Served for Table<T> {
         (position >= self.compacted).then_some(position)
     }
 
-    fn changes(&self, from: usize) -> Vec<Change> {
-        let change = |entry: &Entry<T>| Change {
-            before: entry.before.as_ref().map(|object| object.json()),
-            after: entry.after.as_ref().map(|object| object.json()),
-            version: entry.version,
-        };
-        self.log[from..].iter().map(change).collect()
+    fn changes(&self, from: usize) -> Vec<&Change> {
+        let entries = self.log[from..].iter();
+        entries
+            .map(|entry| entry.shown.get_or_init(|| Change::new(entry)))
+            .collect()
     }
 }
 
 impl Change {
+    fn new<T: Stored>(entry: &Entry<T>) -> Self {
+        let after = entry.after.as_ref().map(|object| object.json());
+        Self {
+            before: entry.before.as_ref().map(|object| object.json()),
+            text: after.as_ref().map_or_else(String::new, Value::to_string),
+            after,
+            version: entry.version,
+        }
+    }
+
     /// Returns the event of a watch that selects the object before or after.
-    pub(super) fn event(self, selects: impl Fn(&Value) -> bool) -> Option<(&'static str, Value)> {
-        let before = self.before.filter(&selects);
-        let after = self.after.filter(&selects);
+    pub(super) fn event(&self, selects: impl Fn(&Value) -> bool) -> Option<String> {
+        let before = self.before.as_ref().filter(|object| selects(object));
+        let after = self.after.as_ref().filter(|object| selects(object));
         match (before, after) {
             (None, None) => None,
-            (None, Some(object)) => Some(("ADDED", object)),
-            (Some(_), Some(object)) => Some(("MODIFIED", object)),
-            (Some(mut object), None) => {
+            (None, Some(_)) => Some(line("ADDED", &self.text)),
+            (Some(_), Some(_)) => Some(line("MODIFIED", &self.text)),
+            (Some(object), None) => {
+                let mut object = object.clone();
                 object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-                Some(("DELETED", object))
+                Some(line("DELETED", &object))
             }
         }
     }
+}
+
+/// Returns an event. Its type comes first: a client reads the object by it.
+pub(super) fn line(type_: &str, object: &impl Display) -> String {
+    format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n")
 }
 
 /// Returns the objects of a kind. Of many kinds there are none.
