@@ -259,7 +259,8 @@ uninstall() {
   elif [ -e "$program" ] || [ -e "$unit_folder/petiole-agent.service" ]; then
     ! is_systemd_running || attempt systemctl disable --now petiole-agent.service petiole-kubelet.service
     for unit in $units; do rm -f "$unit_folder/$unit"; done
-    rm -f "$program" "$tmpfiles"
+    # Another kubelet would keep the brokers of its manifests running.
+    rm -f "$program" "$tmpfiles" /run/petiole/pods/petiole-*.yaml
     ! is_systemd_running || attempt systemctl daemon-reload
     echo "removed: $program and its units"
   else

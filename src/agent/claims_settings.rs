@@ -65,7 +65,11 @@ impl Claims {
             let uids: BTreeSet<String> = uids.collect();
             let uses = uids.iter().filter_map(|uid| given(&folder, uid));
             let uses = uses.collect();
-            io::Result::Ok(Prepared { uids, uses })
+            io::Result::Ok(Prepared {
+                uids,
+                uses,
+                are_unknown: false,
+            })
         });
         Ok(read.await??)
     }

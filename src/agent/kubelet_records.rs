@@ -87,7 +87,10 @@ impl Records for OfKubelet {
         Box::pin(async {
             match &self.0.claims {
                 Some(claims) => claims.prepared().await,
-                None => Ok(Prepared::default()),
+                None => Ok(Prepared {
+                    are_unknown: true,
+                    ..Prepared::default()
+                }),
             }
         })
     }

@@ -190,6 +190,8 @@ pub(crate) struct PodList {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Prepared {
     pub(crate) uids: BTreeSet<String>,
+    /// True if this agent prepares none, and cannot know which were: nobody has unprepared a claim that has a slot.
+    pub(crate) are_unknown: bool,
     /// What their containers were given, as far as it is on disk.
     pub(crate) uses: Vec<Use>,
 }

@@ -10,6 +10,7 @@ use crate::{
     model::age,
     store::folder,
 };
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -21,6 +22,9 @@ use petiole_cli::table::{Columns, Output, print, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
+
+/// What to look at when the kubelet does not answer.
+const ASKED: &str = "is petiole kubelet running, and is --root-dir its folder? That of its systemd unit is /var/lib/kubelet";
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -61,24 +65,26 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let now = Timestamp::now();
     let text = match kind {
         Kind::Pods => {
-            let pods = client.pods().await?;
+            let pods = client.pods().await.context(ASKED)?;
             let metadata = pods.items.iter().map(|pod| &pod.metadata);
             let names = || names_of("pod", metadata);
             render(output, &pods, || pod_columns(&pods, now), names)
         }
         Kind::Plugins => {
-            let plugins = client.plugins().await?;
+            let plugins = client.plugins().await.context(ASKED)?;
             let names = || plugins.iter().map(|plugin| plugin.name.clone()).collect();
             render(output, &plugins, || plugin_columns(&plugins), names)
         }
         Kind::Node => {
-            let node = client.node().await?;
+            let node = client.node().await.context(ASKED)?;
             let names = || names_of("node", [&node.metadata]);
             render(output, &node, || node_columns(&node), names)
         }
         Kind::Instances => instances(folder::instances(&state)?, output),
         Kind::Configurations => {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
+            // A manifest that cannot be read has no row.
+            eprint!("{}", folder::errors(&state)?);
             let columns = || configuration_columns(&list.items);
             let metadata = list.items.iter().map(|object| &object.metadata);
             render(output, &list, columns, || {
@@ -203,15 +209,14 @@ fn pod_columns(pods: &List<Pod>, now: Timestamp) -> Columns {
 fn pod_row(pod: &Pod, now: Timestamp) -> Vec<String> {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
+    let inits = status.init_container_statuses.unwrap_or_default();
     let ready = containers
         .iter()
         .filter(|container| container.ready)
         .count();
-    let restarts: i32 = containers
-        .iter()
-        .map(|container| container.restart_count)
-        .sum();
-    let waiting = containers.iter().filter_map(waiting);
+    let all = || inits.iter().chain(&containers);
+    let restarts: i32 = all().map(|container| container.restart_count).sum();
+    let waiting = all().filter_map(waiting);
     let (reasons, messages): (Vec<_>, Vec<_>) = waiting.unzip();
     let shown = status.reason.or(reasons.into_iter().next());
     let phase = status.phase.unwrap_or_default();
@@ -328,6 +333,22 @@ mod tests {
     #[test]
     fn what_begins_after_now_is_new() {
         assert_eq!(age(SignedDuration::from_secs(-5)), "0s");
+    }
+
+    #[test]
+    fn an_init_container_that_waits_says_why() {
+        let waiting = serde_json::json!({
+            "name": "i", "ready": false, "restartCount": 3, "image": "", "imageID": "",
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "it ended with exit code 1"}},
+        });
+        let status =
+            serde_json::json!({"status": {"phase": "Pending", "initContainerStatuses": [waiting]}});
+        let row = pod_row(
+            &serde_json::from_value(status).unwrap(),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!((&*row[3], &*row[4]), ("CrashLoopBackOff", "3"));
+        assert_eq!(row[7], "it ended with exit code 1");
     }
 
     #[test]

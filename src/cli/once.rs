@@ -68,7 +68,7 @@ pub(super) async fn run(
     let shown = get::instances(folder::instances(own.path())?, flags.output)?;
     // A reader that has gone hides no problem.
     let printed = print(&shown);
-    match store.errors() {
+    match folder::errors(own.path())? {
         errors if errors.is_empty() => printed,
         errors => bail!("{}", errors.trim_end()),
     }

@@ -15,7 +15,7 @@ mod plan;
 mod reports;
 
 pub use instances::instances;
-pub use reports::configurations;
+pub use reports::{configurations, errors};
 
 use super::{
     interface::{About, Configurations, Instances, Report, Reports, Store, StoreError},
@@ -136,15 +136,6 @@ impl FolderStore {
     pub fn is_answered(&self) -> bool {
         let configurations = self.inner.configurations.borrow().clone();
         plan::is_answered(&configurations, &self.inner.lock().reports)
-    }
-
-    /// Returns a line for each problem of a manifest, which begins with the name of its file.
-    pub fn errors(&self) -> String {
-        let written = self.inner.lock();
-        let errors = written.errors.iter();
-        errors
-            .flat_map(|(file, text)| text.lines().map(move |line| format!("{file}: {line}\n")))
-            .collect()
     }
 
     async fn blocking<T: Send + 'static>(

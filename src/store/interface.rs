@@ -33,12 +33,19 @@ pub struct Configurations {
     /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
     /// its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
+    /// Configurations whose manifests were read, and are gone, though others were never read.
+    pub deleted: BTreeSet<ConfigurationKey>,
 }
 
 impl Configurations {
     /// Returns whether they have been read. A manifest that nobody can read leaves the set incomplete for good.
     pub(crate) fn are_read(&self) -> bool {
         self.is_complete || !self.objects.is_empty() || !self.hidden.is_empty()
+    }
+
+    /// Returns whether a Configuration was deleted for certain.
+    pub fn is_deleted(&self, key: &ConfigurationKey) -> bool {
+        !self.may_have(key) && (self.is_complete || self.deleted.contains(key))
     }
 
     /// Returns whether a Configuration exists, or may exist.

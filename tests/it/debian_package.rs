@@ -193,7 +193,21 @@ fn dpkg_installs_it_and_purges_what_it_wrote() {
         listed.lines().all(|line| line.contains("root/root")),
         "{listed}"
     );
+    let pods = machine.join("run/petiole/pods");
+    fs::create_dir_all(&pods).unwrap();
+    for name in ["petiole-default_cam-1.yaml", "web.yaml"] {
+        fs::write(pods.join(name), "").unwrap();
+    }
     dpkg(&["--remove", "petiole"]);
+    let left: Vec<_> = fs::read_dir(pods)
+        .unwrap()
+        .map(|pod| pod.unwrap().file_name())
+        .collect();
+    assert_eq!(
+        left,
+        ["web.yaml"],
+        "another kubelet ends the brokers, and no other Pod"
+    );
     assert!(!machine.join("usr/bin/petiole").exists());
     assert!(state.exists(), "what was written stays until a purge");
     dpkg(&["--purge", "petiole"]);

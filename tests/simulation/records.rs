@@ -117,6 +117,7 @@ impl Records for OfNode {
             .filter(|(uid, _)| disk.book.contains(*uid));
         let prepared = Prepared {
             uids: disk.book.clone(),
+            are_unknown: false,
             uses: files.map(|(uid, text)| use_of(uid, text)).collect(),
         };
         Box::pin(ready(Ok(prepared)))

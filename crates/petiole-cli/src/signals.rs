@@ -2,7 +2,7 @@
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-/// Runs `work` with a token that the first signal to end cancels: SIGINT or SIGTERM, and Ctrl-C on Windows.
+/// Runs `work` with a token that the first signal to end cancels: SIGINT, SIGTERM or SIGHUP, and Ctrl-C on Windows.
 pub async fn until_signal<F>(work: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -26,6 +26,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The end of the terminal, unless `nohup` has said that it is no end.
+    hangup: Option<Signal>,
 }
 
 #[cfg(unix)]
@@ -33,9 +35,12 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()));
+        let hangup = hangup.transpose().context("cannot listen for SIGHUP")?;
         Ok(Self {
             interrupt,
             terminate,
+            hangup,
         })
     }
 
@@ -43,8 +48,18 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            Some(_) = async { self.hangup.as_mut()?.recv().await } => {}
         }
     }
+}
+
+/// Returns whether this process was started to ignore SIGHUP, or whether that cannot be known: bit 0 of `SigIgn` in proc(5).
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    ignored.is_none_or(|bits| bits & 1 == 1)
 }
 
 #[cfg(windows)]

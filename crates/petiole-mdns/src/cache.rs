@@ -11,7 +11,7 @@ pub use budget::{BYTES_MAX, POINTERS_MAX, RECORDS_MAX};
 pub(crate) use budget::{Key, Limit};
 pub(crate) use entry::{Entry, Origin};
 
-use budget::RecordBudget;
+use budget::{RecordBudget, VERSIONS_MAX};
 use entry::LINGER;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -89,10 +89,26 @@ impl Cache {
             ..Entry::new(ttl, origin)
         };
         self.look_at(entry.due());
+        if key.is_unique() && others >= VERSIONS_MAX {
+            self.drop_oldest(&key);
+        }
         self.budget.count_in(&key, &record.data, &entry);
         let set = self.sets.entry(key).or_default();
         set.insert(record.data.clone(), entry);
         Outcome::New
+    }
+
+    /// Drops the version of a record that was received before the others.
+    fn drop_oldest(&mut self, key: &Key) {
+        let Some(set) = self.sets.get_mut(key) else {
+            return;
+        };
+        let oldest = set.iter().min_by_key(|(_, entry)| entry.order);
+        if let Some(data) = oldest.map(|(data, _)| data.clone())
+            && let Some(entry) = set.remove(&data)
+        {
+            self.budget.count_out(key, &data, &entry);
+        }
     }
 
     fn take_back(&mut self, key: &Key, data: &Data, now: Duration) -> Outcome {

@@ -261,14 +261,14 @@ impl Running {
                 INTERFACE_CHECK_POLLED
             };
         match host_links::links() {
-            Ok(mut links) => {
+            Ok(links) => {
                 let is_wanted = |interfaces: &Interfaces, name: &str| interfaces.uses(name);
-                links.retain(|link| {
+                let (wanted, unused): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| {
                     let mut wanted = self.subscribers.values().map(|s| &s.wanted.interfaces);
                     wanted.any(|interfaces| is_wanted(interfaces, &link.name))
                 });
-                let used = self.network.use_links(links);
-                self.querier.set_links(used, self.now());
+                let used = self.network.use_links(wanted);
+                self.querier.set_links(used, &unused, self.now());
             }
             Err(error) => tracing::warn!(%error, "the network interfaces cannot be read"),
         }

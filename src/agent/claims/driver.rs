@@ -27,7 +27,8 @@ pub(in crate::agent) async fn claimed(
     allocator: &Allocator,
     claim: &Claim,
 ) -> Result<Vec<ContainerEdits>, String> {
-    let requests = plan::requests(claim, &allocator.instances())?;
+    let instances = allocator.known_instances().await;
+    let requests = plan::requests(claim, &instances)?;
     let edits = allocator.allocate_claim(&claim.key.uid, &requests).await;
     edits.map_err(|status| status.message().to_owned())
 }

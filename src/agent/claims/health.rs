@@ -50,6 +50,7 @@ pub(super) async fn run(
 }
 
 fn report(entries: &[Entry], inputs: &Inputs) -> Vec<DeviceHealth> {
+    let are_read = inputs.store.configurations().borrow().are_read();
     let instances = inputs.store.instances().borrow().clone();
     let discoveries = inputs.discoveries.borrow().clone();
     let devices = entries.iter().flat_map(|entry| &entry.devices);
@@ -58,6 +59,7 @@ fn report(entries: &[Entry], inputs: &Inputs) -> Vec<DeviceHealth> {
     let health = devices.into_iter().map(|(pool, device)| {
         let key = instance_of(pool, device, &instances);
         let (health, message) = match key.map(|key| &instances[&key]) {
+            None if !are_read => (Health::Unknown, "the Instances have not been read yet"),
             None => (Health::Unhealthy, "its Instance is gone"),
             Some(instance) => match device_state(instance, &discoveries) {
                 DeviceState::Seen(_) => (Health::Healthy, ""),

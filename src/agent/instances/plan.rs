@@ -45,9 +45,8 @@ pub(crate) fn plan(world: &World) -> Plan {
     let reports = &mut plan.reports.of;
     for (key, instance) in world.instances.iter() {
         let configuration = instance.spec.configuration_key(&key.namespace);
-        let is_orphan = world.configurations.is_complete
-            && !world.validated.accepted.contains_key(&configuration)
-            && !world.configurations.may_have(&configuration);
+        let is_orphan = world.configurations.is_deleted(&configuration)
+            && !world.validated.accepted.contains_key(&configuration);
         if is_orphan {
             budget.free(&configuration, instance); // it is about to be deleted
         }

@@ -158,7 +158,9 @@ impl KubeletRecords {
     /// Returns whether a ResourceClaim that is prepared has the slot.
     pub(crate) fn is_prepared(&self, held: &Held) -> bool {
         match &held.owner {
-            SlotOwner::Claim { uid, .. } => self.claims.uids.contains(uid),
+            SlotOwner::Claim { uid, .. } => {
+                self.claims.are_unknown || self.claims.uids.contains(uid)
+            }
             SlotOwner::Node(_) | SlotOwner::Configuration { .. } => false,
         }
     }

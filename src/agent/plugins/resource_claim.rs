@@ -18,7 +18,7 @@ use crate::{
     store::Instances,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tracing::{info, warn};
 
@@ -37,6 +37,14 @@ pub(in crate::agent) struct DeviceRequest {
 impl Allocator {
     pub(in crate::agent) fn instances(&self) -> Arc<Instances> {
         self.inputs.store.instances().borrow().clone()
+    }
+
+    /// Returns the Instances once they have been read, which they are soon after the start, or at the end of a call.
+    pub(in crate::agent) async fn known_instances(&self) -> Arc<Instances> {
+        let mut configurations = self.inputs.store.configurations();
+        let read = configurations.wait_for(|configurations| configurations.are_read());
+        timeout(PREPARE_TIMEOUT, read).await.ok();
+        self.instances()
     }
 
     pub(in crate::agent) fn validated(&self) -> Arc<ValidatedConfigurations> {

@@ -101,10 +101,12 @@ impl<'a> Holders<'a> {
         let due: Vec<&InstanceKey> = due.flat_map(|(_, of)| of).collect();
         let others: Vec<_> = (askers.iter()).filter(|asker| asker.unnamed > 0).collect();
         let asked: u64 = others.iter().map(|asker| asker.unnamed).sum();
-        if left != asked {
+        let are_all_due = u64::try_from(due.len()) == Ok(left);
+        // A claim that only a sidecar or no container uses has a slot that no Pod's status names.
+        if left < asked || left > asked && !are_all_due {
             return; // a Pod has just begun or ended, and the next look finds it
         }
-        let is_certain = u64::try_from(due.len()) == Ok(left) || others.len() == 1;
+        let is_certain = are_all_due || others.len() == 1;
         let list = if is_certain {
             &mut self.certain
         } else {

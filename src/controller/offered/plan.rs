@@ -104,7 +104,7 @@ pub(crate) fn plan(
         Offered::default()
     } else {
         Offered {
-            pools: pools(world, &offering),
+            pools: pools(world, &offering, before),
             classes: classes(world, &offering, prefixes),
             kept_classes: BTreeSet::new(),
         }
@@ -130,12 +130,20 @@ pub(crate) fn plan(
     offered
 }
 
-fn pools(world: &World, offering: &Offering<'_>) -> Vec<Pool> {
+fn pools(world: &World, offering: &Offering<'_>, before: Option<&Offered>) -> Vec<Pool> {
+    let shared: BTreeSet<(&str, &str)> = (before.iter().flat_map(|before| &before.pools))
+        .flat_map(|pool| pool.devices.iter().map(|device| (&*pool.name, device)))
+        .filter(|(_, device)| device.allow_multiple_allocations == Some(true))
+        .map(|(pool, device)| (pool, &*device.name))
+        .collect();
     let mut devices: BTreeMap<ConfigurationKey, Vec<Device>> = BTreeMap::new();
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let device = device(key, instance, configuration, &world.nodes);
+            let (pool, name) = (dra::pool_name(&of), dra::device_name(&key.name));
+            let was_shared = shared.contains(&(&*pool, &*name));
+            let has_shares = shares(instance, was_shared);
+            let device = device(key, instance, configuration, has_shares, &world.nodes);
             devices.entry(of).or_default().push(device);
         }
     }
@@ -173,6 +181,7 @@ fn device(
     key: &InstanceKey,
     instance: &Instance,
     configuration: &Configuration,
+    has_shares: bool,
     nodes: &BTreeMap<NodeName, Arc<NodeState>>,
 ) -> Device {
     let status = instance.status.as_ref();
@@ -183,11 +192,11 @@ fn device(
         taints.push(taint(GONE));
     }
     let all = i64::from(instance.spec.capacity);
-    let free = all - by_plugins(instance);
+    let free = all - usages(instance, |is_claim| !is_claim);
     if free < 1 {
         taints.push(taint(IN_USE));
     }
-    let is_shared = all > 1;
+    let is_shared = all > 1 || has_shares;
     let one = || Quantity("1".to_owned());
     let slots = DeviceCapacity {
         value: Quantity(free.max(1).to_string()),
@@ -219,12 +228,22 @@ fn device(
     }
 }
 
-/// Returns the number of slots that device plugins gave to containers.
-fn by_plugins(instance: &Instance) -> i64 {
+/// Returns whether claims may have shares of a device. The scheduler counts a device without capacity as free while a claim has a share
+/// of it, which it got when the device had more slots.
+fn shares(instance: &Instance, was_shared: bool) -> bool {
+    match usages(instance, |is_claim| is_claim) {
+        0 => false,
+        1 => was_shared,
+        _ => true,
+    }
+}
+
+/// Returns the number of slots that claims have, or device plugins gave to containers.
+fn usages(instance: &Instance, counts: impl Fn(bool) -> bool) -> i64 {
     let owners = instance.spec.device_usage.values();
     // A value that nobody can read is somebody's.
     let owners = owners.filter_map(|usage| SlotOwner::from_usage(usage).transpose());
-    let count = owners.filter(|owner| !owner.as_ref().is_ok_and(SlotOwner::is_claim));
+    let count = owners.filter(|owner| counts(owner.as_ref().is_ok_and(SlotOwner::is_claim)));
     i64::try_from(count.count()).unwrap_or(i64::MAX)
 }
 

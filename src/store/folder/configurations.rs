@@ -26,7 +26,8 @@ impl Inner {
             let now = stock.configurations;
             let is_changed = current.objects != now.objects
                 || current.hidden != now.hidden
-                || current.is_complete != now.is_complete;
+                || current.is_complete != now.is_complete
+                || current.deleted != now.deleted;
             *current = Arc::new(now);
             is_changed
         });

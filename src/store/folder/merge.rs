@@ -29,9 +29,7 @@ impl Inner {
         let alone = Alone {
             node: &self.settings.node_name,
             configurations: &used.collect(),
-            may_have: &|of: &ConfigurationKey| {
-                !configurations.is_complete || configurations.may_have(of)
-            },
+            may_have: &|of: &ConfigurationKey| !configurations.is_deleted(of),
         };
         let (steps, left_out) = alone.steps(&views, &instances, Timestamp::now());
         for (of, problem) in left_out {

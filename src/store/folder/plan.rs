@@ -38,6 +38,8 @@ pub(super) struct LastReading {
     missing: BTreeMap<ConfigurationKey, Duration>,
     /// The files that could not be read since the start; `None` before the first reading.
     never_read: Option<BTreeSet<String>>,
+    /// The Configurations that had files since the start and have none now, while other files were never read.
+    deleted: BTreeSet<ConfigurationKey>,
 }
 
 #[derive(Debug, Default)]
@@ -54,13 +56,7 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut LastReading, now: Duratio
     let mut found: BTreeMap<ConfigurationKey, String> = BTreeMap::new();
     let (mut names, mut opaque) = (BTreeSet::new(), BTreeSet::new());
     for mut file in files {
-        if file.configurations.is_empty() && file.unreadable.is_empty() {
-            let message = "it has no Configuration; remove the file if those it had are to go";
-            file.unreadable.push(Unreadable {
-                key: None,
-                problem: Problem::new(Reason::Empty, message),
-            });
-        }
+        file.unreadable.extend(empty(&file));
         for configuration in std::mem::take(&mut file.configurations) {
             let key = configuration_key(&configuration.metadata);
             match found.get(&key) {
@@ -104,12 +100,26 @@ pub(super) fn take_stock(files: Vec<File>, known: &mut LastReading, now: Duratio
         Some(before) => before.intersection(&opaque).cloned().collect(),
     };
     stock.configurations.is_complete = never_read.is_empty();
+    let gone = known.files.keys().chain(&known.deleted);
+    let gone = gone.filter(|key| !files.contains_key(*key)).cloned();
+    stock.configurations.deleted = gone.filter(|_| !never_read.is_empty()).collect();
     *known = LastReading {
         files,
         missing,
         never_read: Some(never_read),
+        deleted: stock.configurations.deleted.clone(),
     };
     stock
+}
+
+/// Returns the problem of a file in which there is nothing.
+fn empty(file: &File) -> Option<Unreadable> {
+    let message = "it has no Configuration; remove the file if those it had are to go";
+    let is_empty = file.configurations.is_empty() && file.unreadable.is_empty();
+    is_empty.then(|| Unreadable {
+        key: None,
+        problem: Problem::new(Reason::Empty, message),
+    })
 }
 
 fn duplicate(key: ConfigurationKey, earlier: &str) -> Unreadable {
@@ -269,6 +279,15 @@ mod tests {
             stock(&mut known, 0, &[("a", &a), ("z", "z: [")]),
             ("a".to_owned(), false)
         );
+        let deleted = |known: &LastReading| {
+            Vec::from_iter(known.deleted.iter().map(|key| key.name.to_string()))
+        };
+        stock(&mut known, 1, &[("z", "z: [")]);
+        assert_eq!(deleted(&known), ["a"], "it was read, and its file is gone");
+        stock(&mut known, 2, &[("z", "z: [")]);
+        assert_eq!(deleted(&known), ["a"]);
+        stock(&mut known, 3, &[("a", &a), ("z", "z: [")]);
+        assert!(deleted(&known).is_empty());
         assert_eq!(
             stock(&mut known, 9, &[("a", &a), ("z", &manifest_of(&["z"]))]),
             ("a z".to_owned(), true)

@@ -18,6 +18,9 @@ use std::{
 };
 use tracing::{info, warn};
 
+/// The end of the name of a file that says what is wrong with a manifest.
+const ERROR: &str = ".error";
+
 /// Returns the Configurations that an agent uses, with their status, from its state folder.
 pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
     let folder = state.join("configurations");
@@ -28,6 +31,21 @@ pub fn configurations(state: &Path) -> anyhow::Result<Vec<Configuration>> {
         read_yaml(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     names.into_iter().map(read).collect()
+}
+
+/// Returns a line for each problem of a manifest that an agent with this state folder has, which begins with the name of its file.
+pub fn errors(state: &Path) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    let mut files = fs::read_dir(state)?.collect::<Result<Vec<_>, _>>()?;
+    files.sort_by_key(fs::DirEntry::file_name);
+    for file in files {
+        let name = file.file_name();
+        if let Some(manifest) = name.to_string_lossy().strip_suffix(ERROR) {
+            let text = fs::read_to_string(file.path())?;
+            lines.extend(text.lines().map(|line| format!("{manifest}: {line}\n")));
+        }
+    }
+    Ok(lines)
 }
 
 impl Inner {
@@ -65,7 +83,7 @@ impl Inner {
         after: BTreeMap<String, String>,
     ) -> Result<(), StoreError> {
         let before = &written.errors;
-        let path = |file: &str| self.settings.state.join(format!("{file}.error"));
+        let path = |file: &str| self.settings.state.join(format!("{file}{ERROR}"));
         for (file, text) in &after {
             if before.get(file) != Some(text) {
                 warn!(%file, "the manifest is not used as it stands: {}", text.trim_end());

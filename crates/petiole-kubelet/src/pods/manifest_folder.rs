@@ -51,6 +51,14 @@ impl ManifestFolder {
             let parsed = text.map_err(|e| e.to_string()).and_then(|text| {
                 manifest::parse(&text, &file, &self.node_name).map_err(|e| e.to_string())
             });
+            let parsed = parsed.and_then(|pod| match self.earlier(&pod.key, &file).cloned() {
+                Some(earlier) => {
+                    self.pods.remove(&file);
+                    let key = &pod.key;
+                    Err(format!("{key} is in {earlier} already; that one is used"))
+                }
+                None => Ok(pod),
+            });
             let place = Place::File(file.clone());
             match parsed {
                 Ok(pod) => {
@@ -71,18 +79,21 @@ impl ManifestFolder {
         self.problems.0.is_empty()
     }
 
+    /// Returns another file whose Pod has this key.
+    fn earlier(&self, key: &PodKey, file: &str) -> Option<&String> {
+        let mut pods = self.pods.iter();
+        pods.find_map(|(other, pod)| (other != file && pod.key == *key).then_some(other))
+    }
+
     /// Returns the Pod of each file, by file name.
     pub(super) fn pods(&self) -> &BTreeMap<String, StaticPod> {
         &self.pods
     }
 
-    /// Returns the Pods to run. Where two files name one Pod, the first file by name counts.
+    /// Returns the Pods to run. Where two files name one Pod, the file that was read first counts.
     pub(super) fn desired(&self) -> BTreeMap<PodKey, &StaticPod> {
-        let mut desired = BTreeMap::new();
-        for pod in self.pods.values() {
-            desired.entry(pod.key.clone()).or_insert(pod);
-        }
-        desired
+        let pods = self.pods.values();
+        pods.map(|pod| (pod.key.clone(), pod)).collect()
     }
 }
 
@@ -174,5 +185,25 @@ mod tests {
         fs::remove_file(&file).unwrap();
         folder.read();
         assert!(folder.is_readable() && folder.pods().is_empty());
+    }
+    #[test]
+    fn of_two_files_with_one_pod_the_one_that_was_there_first_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let text =
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n";
+        let write = |name: &str| fs::write(dir.path().join(name), text).unwrap();
+        let mut folder = ManifestFolder::new(dir.path(), "n");
+        write("try.yaml");
+        folder.read();
+        // It comes before the other by name.
+        write("try-2.yaml");
+        folder.read();
+        assert_eq!(Vec::from_iter(folder.pods().keys()), ["try.yaml"]);
+        assert!(!folder.is_readable());
+
+        fs::remove_file(dir.path().join("try.yaml")).unwrap();
+        folder.read();
+        assert_eq!(Vec::from_iter(folder.pods().keys()), ["try-2.yaml"]);
+        assert!(folder.is_readable());
     }
 }

@@ -78,14 +78,14 @@ pub(super) async fn end_all(root: &Path, longest: Duration) {
     let asked = Instant::now();
     for record in running {
         let grace = Duration::from_secs(record.grace_seconds).min(longest);
-        if !has_ended(record, asked + grace).await {
-            signal(Pid::from_raw(record.pid), Signal::SIGKILL);
-            if !has_ended(record, Instant::now() + KILL_TIMEOUT).await {
-                warn!(
-                    pid = record.pid,
-                    "a container of a kubelet that was killed does not end after SIGKILL"
-                );
-            }
+        has_ended(record, asked + grace).await;
+        // The rest of its group, too, when the process itself has ended: a shell ends before what it started.
+        signal(Pid::from_raw(record.pid), Signal::SIGKILL);
+        if !has_ended(record, Instant::now() + KILL_TIMEOUT).await {
+            warn!(
+                pid = record.pid,
+                "a container of a kubelet that was killed does not end after SIGKILL"
+            );
         }
     }
     if let Err(error) = fs::remove_dir_all(&target.folder)

@@ -29,8 +29,8 @@ pub const POINTERS_MAX: usize = 4096;
 const POINTERS_KEPT: usize = POINTERS_MAX / 4;
 /// The most addresses of one host and family. Beyond it: further ones are left out.
 const ADDRESSES_MAX: usize = 16;
-/// The most versions of a record that should be unique. Beyond it: further ones are left out.
-const VERSIONS_MAX: usize = 2;
+/// The most versions of a record that should be unique. Beyond it: the oldest one is dropped.
+pub(super) const VERSIONS_MAX: usize = 2;
 /// The most sources that may have records. A quarter more are admitted for preferred services. Beyond
 /// it: records of further sources are left out.
 const SOURCES_MAX: usize = 4096;
@@ -51,6 +51,11 @@ impl Key {
             name: browsed.clone(),
             kind: Kind::Ptr,
         }
+    }
+
+    /// Returns whether a service has one record of this kind (RFC 6762 2).
+    pub(super) fn is_unique(&self) -> bool {
+        matches!(self.kind, Kind::Srv | Kind::Txt | Kind::Nsec)
     }
 }
 
@@ -180,7 +185,7 @@ impl RecordBudget {
         let set_max = match key.kind {
             Kind::Ptr => POINTERS_MAX + POINTERS_KEPT,
             Kind::A | Kind::Aaaa => ADDRESSES_MAX,
-            Kind::Srv | Kind::Txt | Kind::Nsec => VERSIONS_MAX,
+            Kind::Srv | Kind::Txt | Kind::Nsec => usize::MAX,
         };
         if others >= set_max {
             return Err(Limit::Set);

@@ -139,6 +139,26 @@ fn a_flush_ends_older_records_a_second_later_and_spares_those_of_the_same_announ
 }
 
 #[test]
+fn of_a_record_that_should_be_unique_the_newest_two_versions_are_known() {
+    let mut cache = Cache::default();
+    let name = named("a._t._tcp.local");
+    for (n, millis) in [(1, 0), (2, 10), (3, 20)] {
+        let record = Record {
+            name: name.clone(),
+            ttl: 4500,
+            flush: false,
+            data: Data::Txt(vec![n].into()),
+        };
+        assert_eq!(cache.take(LINK, &record, &at(millis)), Outcome::New);
+    }
+    let versions = cache
+        .set(LINK, &name, Kind::Txt)
+        .map(|(data, _)| data.clone());
+    let newest = [2, 3].map(|n| Data::Txt(vec![n].into()));
+    assert_eq!(Vec::from_iter(versions), newest);
+}
+
+#[test]
 fn a_pointer_flushes_no_other() {
     let mut cache = Cache::default();
     cache.take(LINK, &pointer("a._t._tcp.local", 4500), &at(0));

@@ -10,8 +10,11 @@ use super::{
 };
 use std::{net::IpAddr, ops::Bound, sync::Arc, time::Duration};
 
-/// The most services that are looked at for changes in one turn. The next turn, a moment later, looks at the others.
+/// The most services that are looked at for changes in one turn, for all subscriptions together. The next turn, a moment later,
+/// looks at the others.
 const CHANGES_AT_ONCE: usize = 256;
+/// The number of services that are looked at for each, however many subscriptions there are.
+const CHANGES_AT_LEAST: usize = 16;
 
 impl Querier {
     /// Returns the changes for each subscriber since the last turn, of a bounded number of services.
@@ -56,9 +59,10 @@ impl Querier {
             .take()
             .map_or(Bound::Unbounded, Bound::Excluded);
         let later = self.dirty.range((after, Bound::Unbounded)).cloned();
-        let mut names: Vec<Name> = later.take(CHANGES_AT_ONCE).collect();
+        let most = (CHANGES_AT_ONCE / self.subscriptions.len().max(1)).max(CHANGES_AT_LEAST);
+        let mut names: Vec<Name> = later.take(most).collect();
         if names.is_empty() {
-            names = self.dirty.iter().take(CHANGES_AT_ONCE).cloned().collect();
+            names = self.dirty.iter().take(most).cloned().collect();
         }
         names.iter().for_each(|name| drop(self.dirty.take(name)));
         self.looked_at = names.last().cloned();
@@ -92,13 +96,13 @@ impl Querier {
             service.twin = state.twin_of(name, now).cloned();
             match &mut found {
                 None => found = Some((service, addresses)),
-                // A service with another host or port on this interface is not merged.
+                // A service with another host or port on this interface is not merged: it is another machine's.
                 Some((first, known))
                     if first.host == service.host && first.port == service.port =>
                 {
                     known.extend(addresses);
                 }
-                Some(_) => {}
+                Some((first, _)) => first.twin = Some(name.clone()),
             }
         }
         let (service, mut addresses) = found?;

@@ -13,15 +13,16 @@ use std::{collections::BTreeMap, time::Duration};
 /// The range of the wait before the first question, in milliseconds, so that hosts that start together do not ask
 /// together (RFC 6762 5.2).
 const FIRST_QUESTION: [u64; 2] = [20, 120];
+/// The time within which a question is about to be sent.
+const ABOUT_TO_ASK: Duration = Duration::from_secs(1);
 /// The time after which a burst of answers, for which packets were dropped, is over.
 const LOST_PAUSE: Duration = Duration::from_millis(1500);
 
 impl Querier {
-    /// Sets the interfaces. The records of a removed interface are dropped (RFC 6762 10.3). On an interface that is new
-    /// or has other addresses, the questions restart.
-    pub fn set_links(&mut self, links: Vec<Link>, now: Duration) {
-        self.own = links
-            .iter()
+    /// Sets the interfaces to browse on. The records of a removed interface are dropped (RFC 6762 10.3). On an interface that is
+    /// new or has other addresses, the questions restart. The addresses of the `unused` ones are this machine's, too.
+    pub fn set_links(&mut self, links: Vec<Link>, unused: &[Link], now: Duration) {
+        self.own = (links.iter().chain(unused))
             .flat_map(|link| link.addresses.iter().map(|net| net.addr()))
             .collect();
         let new: BTreeMap<u32, Link> = links.into_iter().map(|l| (l.index, l)).collect();
@@ -65,6 +66,19 @@ impl Querier {
             }
         }
         state.look_at(at);
+    }
+
+    /// Begins the questions for a type anew, unless one is about to be sent: a service that nobody has heard of is found as soon
+    /// as by the first subscription.
+    pub(super) fn browse_anew(&mut self, browsed: &Name, now: Duration) {
+        let first = now + self.between(FIRST_QUESTION);
+        for state in self.links.values_mut() {
+            let browse = state.browses.get_mut(browsed);
+            if let Some(browse) = browse.filter(|b| b.series.next > now + ABOUT_TO_ASK) {
+                browse.series = Series::new(first, CONTINUOUS_MAX);
+                state.look_at(first);
+            }
+        }
     }
 
     /// Makes each interface browse for the types that its subscriptions want, and drops the records that none of them

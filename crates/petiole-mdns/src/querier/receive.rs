@@ -6,6 +6,7 @@ use super::{
         message::{Header, Message},
         name::Name,
         record::{Data, Kind, Record},
+        schedule::{MISSING_MAX, Series},
         trace::{Ignored, Note, RECORDS_SHOWN},
         traffic::{Arrival, Standing},
     },
@@ -253,6 +254,10 @@ impl Querier {
         state.look_at(now + RESOLVE_DELAY);
         // The other records of the service may have arrived before the pointer.
         if let Some(Data::Srv { target, .. }) = self.cache.latest(link, name, Kind::Srv).cloned() {
+            let service = self.link_service(link, name);
+            if service.is_some_and(|service| service.source.is_none()) {
+                self.note_answer(packet, name, is_preferred, now);
+            }
             self.moves_to(link, name, &target, now);
         }
         self.settle(link, name);
@@ -325,7 +330,11 @@ impl Querier {
         if let Some(state) = self.links.get_mut(&link) {
             let known = state.hosts.entry(host.clone());
             let known = known.or_insert_with(|| Host::new(now));
-            known.services.insert(name.clone());
+            // A host whose services were all lost is not asked for.
+            if known.services.insert(name.clone()) {
+                let ask = || Series::new(now + RESOLVE_DELAY, MISSING_MAX);
+                known.ask.get_or_insert_with(ask);
+            }
             state.look_at(now + RESOLVE_DELAY);
         }
     }

@@ -18,7 +18,8 @@ pub struct Service {
     pub txt: Arc<[u8]>,
     /// The source of its pointer.
     pub source: IpAddr,
-    /// Another service of the same host name that a different machine announces.
+    /// Another service of the same host name that a different machine announces; `name` itself if a machine on another interface
+    /// announces it with another host or port, which is not offered.
     pub twin: Option<Name>,
 }
 

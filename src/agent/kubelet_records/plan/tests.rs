@@ -253,4 +253,10 @@ fn a_slot_of_a_claim_is_in_use_until_it_is_unprepared_and_makes_the_kubelet_writ
     assert!(!records.doubts(&[held("u-1")]).contains(&id));
     assert!(records.doubts(&[by_plugin]).contains(&id));
     assert!(used(&records).contains(&id));
+    // An agent that prepares no claims any more knows nothing of them.
+    records.claims = Prepared {
+        are_unknown: true,
+        ..Prepared::default()
+    };
+    assert!(records.is_prepared(&held("u-2")));
 }

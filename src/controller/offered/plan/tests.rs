@@ -135,6 +135,30 @@ fn a_device_with_one_slot_needs_no_capacity() {
 }
 
 #[test]
+fn a_device_whose_capacity_was_lowered_to_one_stays_shared_until_its_claims_have_ended() {
+    let with = |capacity: u64, usage: Value| {
+        let fields = json!({"spec": {"capacity": capacity, "deviceUsage": usage}});
+        world(json!({"capacity": capacity}), fields)
+    };
+    let is_shared = |offered: &Offered| {
+        let device = &offered.pools[0].devices[0];
+        assert_eq!(
+            device.allow_multiple_allocations.is_some(),
+            device.capacity.is_some()
+        );
+        device.capacity.is_some()
+    };
+    let one = || json!({"cam-1-0": "claim:1:a"});
+    let two = json!({"cam-1-0": "claim:1:a", "cam-1-1": "claim:2:a"});
+    let before = offered(&with(1, two));
+    assert!(is_shared(&before));
+    let before = planned(&with(1, one()), Some(&before));
+    assert!(is_shared(&before));
+    assert!(!is_shared(&planned(&with(1, json!({})), Some(&before))));
+    assert!(!is_shared(&offered(&with(1, one()))));
+}
+
+#[test]
 fn a_configuration_that_cannot_be_read_just_now_keeps_what_was_offered_and_one_that_is_gone_does_not()
  {
     let mut world = world(json!({}), json!({}));

@@ -124,12 +124,12 @@ impl Discovery {
             addresses: vec!["10.0.0.1/24".parse().expect("it is a network")],
             is_loopback: false,
         };
-        self.querier.set_links(vec![link], now);
+        self.querier.set_links(vec![link], &[], now);
     }
 
     /// Removes the interface.
     pub fn disconnect(&mut self, now: Duration) {
-        self.querier.set_links(vec![], now);
+        self.querier.set_links(vec![], &[], now);
     }
 
     /// Processes a packet. Returns the steps that it took.

@@ -12,6 +12,8 @@ pub(super) struct Notices {
     elsewhere: BTreeSet<String>,
     /// The devices whose host name a different machine uses too, with the host and a service of the other machine.
     twins: BTreeMap<String, (String, String)>,
+    /// The devices whose name a machine on another interface has, too.
+    namesakes: BTreeSet<String>,
 }
 
 impl Notices {
@@ -22,10 +24,14 @@ impl Notices {
         }
     }
 
-    /// Notes a device whose host name a different machine uses too, if one does.
+    /// Notes a device whose name or host name a different machine uses too, if one does.
     pub(super) fn note_twin(&mut self, service: &Service) {
         let twin = service.twin.as_ref();
-        if let Some(twin) = twin.filter(|_| self.twins.len() < NAMES_MAX) {
+        if twin == Some(&service.fullname) {
+            if self.namesakes.len() < NAMES_MAX {
+                self.namesakes.insert(service.fullname.clone());
+            }
+        } else if let Some(twin) = twin.filter(|_| self.twins.len() < NAMES_MAX) {
             let twin = (service.host.clone(), twin.clone());
             self.twins.insert(service.fullname.clone(), twin);
         }
@@ -34,6 +40,7 @@ impl Notices {
     pub(super) fn forget(&mut self, fullname: &str) {
         self.elsewhere.remove(fullname);
         self.twins.remove(fullname);
+        self.namesakes.remove(fullname);
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
@@ -46,11 +53,16 @@ impl Notices {
                 self.twins.len()
             )
         });
-        elsewhere.into_iter().chain(twins).collect()
+        let first = self.namesakes.first().map(|first| format!("{first:?}"));
+        let (count, what) = (self.namesakes.len(), "names are those of two machines");
+        let namesakes = such_as(count, first, what, NAMESAKES);
+        (elsewhere.into_iter().chain(twins).chain(namesakes)).collect()
     }
 }
 
 const ELSEWHERE: &str = "none of their addresses is in a network of the interface they came by; name their networks in \
                          `addresses`, or allow all of them with `addresses: any`";
+const NAMESAKES: &str = "one of them, on another interface, is not offered; give each machine a name of its own, or write a \
+                         Configuration for each of the `interfaces`";
 const TWINS: &str = "their addresses are mixed up, and a broker may reach the wrong machine; give each machine a host \
                      name of its own";

@@ -24,7 +24,8 @@ pub(super) struct Service {
     pub(super) txt: Vec<Txt>,
     /// The address of the host that announced it.
     pub(super) source: IpAddr,
-    /// The full name of another service whose host has the same name and is a different machine.
+    /// The full name of another service whose host has the same name and is a different machine; `fullname` if a machine on another
+    /// interface has that.
     pub(super) twin: Option<String>,
 }
 

@@ -98,7 +98,7 @@ fn a_service_that_moves_to_a_host_without_addresses_is_gone_after_three_question
 fn a_service_that_leaves_a_subtype_stays_in_its_type() {
     let subtype = "_s._sub._t._tcp.local";
     let mut querier = Querier::new(3);
-    querier.set_links(vec![eth()], ms(0));
+    querier.set_links(vec![eth()], &[], ms(0));
     querier.subscribe(1, unverified(TYPE), ms(0));
     let of_subtype = Wanted {
         browsed: named(subtype),

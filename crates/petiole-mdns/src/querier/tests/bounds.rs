@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 fn querier() -> Querier {
     let mut querier = Querier::new(1);
-    querier.set_links(vec![eth()], ms(0));
+    querier.set_links(vec![eth()], &[], ms(0));
     querier.subscribe(1, wanted(TYPE), ms(0));
     querier
 }
@@ -143,7 +143,7 @@ fn addresses_that_no_neighbour_has_are_never_reported() {
 /// Returns whether the address of a service that `source` announces is on the link; `None` if it is never used.
 fn is_on_link(addresses: &[&str], source: &str, ip: &str) -> Option<bool> {
     let mut querier = Querier::new(1);
-    querier.set_links(vec![link(ETH, "eth0", addresses)], ms(0));
+    querier.set_links(vec![link(ETH, "eth0", addresses)], &[], ms(0));
     querier.subscribe(1, wanted(TYPE), ms(0));
     let mut records = service("a");
     records[3].data = match ip.parse().unwrap() {
@@ -182,6 +182,18 @@ fn a_link_local_address_is_on_a_link_that_has_one_too() {
     }
     let v6 = is_on_link(&["10.0.0.1/24"], "10.0.0.66", "fe80::66");
     assert_eq!(v6, Some(true));
+}
+
+#[test]
+fn no_other_host_announces_an_address_of_an_interface_that_nobody_browses() {
+    let mut querier = Querier::new(1);
+    let unused = [link(3, "cni0", &["10.42.0.1/24"])];
+    querier.set_links(vec![eth()], &unused, ms(0));
+    querier.subscribe(1, wanted(TYPE), ms(0));
+    let mut records = service("a");
+    records[3].data = Data::A([10, 42, 0, 1].into());
+    querier.receive(&from("10.0.0.66:5353", true, &response(&records)), ms(10));
+    assert!(querier.turn(ms(10)).changes.is_empty());
 }
 
 #[test]

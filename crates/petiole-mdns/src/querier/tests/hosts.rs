@@ -4,7 +4,7 @@ use super::*;
 /// Lets each source answer for its services every ten seconds. Returns the twin of the first service after that.
 fn twin_of_a(answers: &[(&str, &[&str])]) -> Option<String> {
     let mut querier = Querier::new(3);
-    querier.set_links(vec![eth()], ms(0));
+    querier.set_links(vec![eth()], &[], ms(0));
     querier.subscribe(1, wanted(TYPE), ms(0));
     let mut twin = None;
     for round in 0..9_u64 {

@@ -36,7 +36,7 @@ impl Lan {
 
     pub(super) fn browsed(responders: Vec<Responder>, wanted: Wanted) -> Self {
         let mut querier = Querier::new(7);
-        querier.set_links(vec![eth()], ms(0));
+        querier.set_links(vec![eth()], &[], ms(0));
         querier.subscribe(1, wanted, ms(0));
         Self {
             querier,
@@ -137,7 +137,7 @@ impl Lan {
         for n in 0..count {
             let mut peer = Querier::new(100 + u64::from(n));
             let address = format!("10.0.0.{}/24", 100 + n);
-            peer.set_links(vec![link(ETH, "eth0", &[&address])], self.now);
+            peer.set_links(vec![link(ETH, "eth0", &[&address])], &[], self.now);
             peer.subscribe(1, wanted(TYPE), self.now);
             self.peers.push(peer);
         }

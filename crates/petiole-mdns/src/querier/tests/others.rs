@@ -24,7 +24,7 @@ impl Herd {
         let queriers = (0..count).map(|n| {
             let mut querier = Querier::new(u64::from(n));
             let address = format!("10.0.0.{}/24", 100 + n);
-            querier.set_links(vec![link(ETH, "eth0", &[&address])], ms(0));
+            querier.set_links(vec![link(ETH, "eth0", &[&address])], &[], ms(0));
             querier.subscribe(1, wanted(TYPE), ms(0));
             querier
         });

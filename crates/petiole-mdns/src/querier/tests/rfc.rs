@@ -7,7 +7,7 @@ use super::{
 
 fn querier(wanted: Wanted) -> Querier {
     let mut querier = Querier::new(3);
-    querier.set_links(vec![eth()], ms(0));
+    querier.set_links(vec![eth()], &[], ms(0));
     querier.subscribe(1, wanted, ms(0));
     querier
 }
@@ -310,7 +310,7 @@ fn section_6_1_a_denial_ends_with_its_lifetime_or_with_an_address() {
 fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
     let both = [eth(), link(3, "eth1", &["10.0.1.1/24"])];
     let mut querier = Querier::new(3);
-    querier.set_links(both.to_vec(), ms(0));
+    querier.set_links(both.to_vec(), &[], ms(0));
     querier.subscribe(1, wanted(TYPE), ms(0));
     for (link, source) in [(ETH, "10.0.0.7:5353"), (3, "10.0.1.7:5353")] {
         let mut records = service("a");
@@ -331,7 +331,7 @@ fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
         querier.receive(&packet, ms(10));
     }
     querier.turn(ms(10));
-    querier.set_links(both[1..].to_vec(), ms(5000));
+    querier.set_links(both[1..].to_vec(), &[], ms(5000));
     let changes = querier.turn(ms(5000)).changes;
     let addresses: Vec<String> = changes[0]
         .service
@@ -342,9 +342,102 @@ fn section_14_a_service_that_one_of_two_interfaces_still_reaches_is_not_gone() {
         .map(|a| a.ip.to_string())
         .collect();
     assert_eq!((changes.len(), addresses), (1, vec!["10.0.1.7".to_owned()]));
-    querier.set_links(vec![], ms(6000));
+    querier.set_links(vec![], &[], ms(6000));
     let changes = querier.turn(ms(6000)).changes;
     assert!(matches!(&changes[..], [Change { service: None, .. }]));
+}
+
+#[test]
+fn section_14_of_two_machines_with_one_name_on_two_interfaces_one_is_offered_and_it_is_said() {
+    let mut querier = Querier::new(3);
+    let both = [eth(), link(3, "eth1", &["10.0.1.1/24"])];
+    querier.set_links(both.to_vec(), &[], ms(0));
+    querier.subscribe(1, wanted(TYPE), ms(0));
+    for (link, ip, host) in [
+        (ETH, [10, 0, 0, 7], "h.local"),
+        (3, [10, 0, 1, 7], "i.local"),
+    ] {
+        let mut records = service("a");
+        records[1].data = srv(host, 80);
+        records[3] = record(&named(host), 120, Data::A(ip.into()));
+        let packet = Packet {
+            link,
+            family: Family::V4,
+            source: SocketAddr::from((ip, 5353)),
+            is_multicast: true,
+            hop_limit: 255,
+            bytes: &response(&records),
+        };
+        querier.receive(&packet, ms(10));
+    }
+    let changes = querier.turn(ms(10)).changes;
+    let [
+        Change {
+            service: Some(found),
+            ..
+        },
+    ] = &changes[..]
+    else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(
+        (&found.host, &found.twin),
+        (&named("h.local"), &Some(instance("a")))
+    );
+}
+
+#[test]
+fn section_5_2_a_second_subscriber_s_question_is_sent_soon_though_the_first_asked_long_ago() {
+    let mut lan = Lan::new(vec![Responder::new(USUAL, 7, &["a"])]);
+    lan.run(ms(100_000));
+    // It was plugged in silently.
+    lan.responders.push(Responder::new(USUAL, 8, &["b"]));
+    lan.querier.subscribe(2, wanted(TYPE), lan.now);
+    lan.run(lan.now + ms(200));
+    assert!(lan.found.contains_key(&instance("b")));
+}
+
+#[test]
+fn section_10_4_a_service_whose_record_came_before_its_pointer_is_confirmed_too() {
+    let mut querier = querier(wanted(TYPE));
+    let [pointer, details @ ..] = &service("a")[..] else {
+        panic!("a pointer comes first");
+    };
+    receive_records(&mut querier, details, ms(10));
+    receive_records(&mut querier, std::slice::from_ref(pointer), ms(20));
+    receive_records(&mut querier, details.get(1..).unwrap(), ms(30));
+    let mut now = ms(40);
+    let mut changes = vec![];
+    while now < ms(40_000) {
+        let turn = querier.turn(now);
+        changes.extend(
+            turn.changes
+                .into_iter()
+                .map(|change| change.service.is_some()),
+        );
+        now = turn.wake.unwrap();
+    }
+    assert_eq!(
+        changes,
+        [true, false],
+        "it is found, and is gone without an answer"
+    );
+}
+
+#[test]
+fn a_renamed_service_of_a_host_whose_services_were_all_lost_is_found() {
+    let brief = Habits {
+        additionals: false,
+        ..USUAL
+    };
+    let mut lan = Lan::with(brief, "a");
+    lan.run(ms(5_000));
+    lan.responders[0].is_alive = false;
+    lan.run(ms(300_000));
+    assert!(lan.found.is_empty());
+    lan.responders.push(Responder::new(brief, 7, &["b"]));
+    lan.run(ms(600_000));
+    assert!(lan.found.contains_key(&instance("b")));
 }
 
 #[test]

@@ -9,6 +9,7 @@ fn querier() -> Querier {
     let mut querier = Querier::new(1);
     querier.set_links(
         vec![link(ETH, "eth0", &["10.0.0.1/8", "fe80::1/64"])],
+        &[],
         ms(0),
     );
     querier.subscribe(1, wanted(TYPE), ms(0));

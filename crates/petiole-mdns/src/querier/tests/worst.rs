@@ -83,7 +83,7 @@ fn addresses(host: &str, count: u16, first: u16) -> Vec<u8> {
 /// A querier that knows a service `cam`, and a host with 2000 services.
 fn busy() -> Querier {
     let mut querier = Querier::new(1);
-    querier.set_links(vec![eth()], ms(0));
+    querier.set_links(vec![eth()], &[], ms(0));
     querier.subscribe(1, wanted(TYPE), ms(0));
     receive(&mut querier, &response(&service("cam")), ms(10));
     for n in 0..2000 {
@@ -144,7 +144,7 @@ fn the_worst_packets_take_a_bounded_number_of_steps() {
 fn a_known_answer_is_looked_up_once_and_only_while_our_question_is_due() {
     let steps = |questions, now| {
         let mut querier = Querier::new(1);
-        querier.set_links(vec![eth()], ms(0));
+        querier.set_links(vec![eth()], &[], ms(0));
         querier.subscribe(1, wanted(TYPE), ms(0));
         receive(&mut querier, &response(&service("cam")), ms(0));
         querier.turn(ms(120));

@@ -150,8 +150,13 @@ fn two_machines_of_one_host_name_are_reported_while_they_are_there() {
     assert_eq!(names(&set), ["a"], "it stays a device");
     let problem = "1 services have a host name that two machines use, such as \"a._t._tcp.local.\" and \"b._t._tcp.local.\"";
     assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
-    tracker.apply(twin(None), ms(3000));
+    // A machine on another interface has its name.
+    tracker.apply(twin(Some("a._t._tcp.local.")), ms(3000));
     let set = run(&mut tracker, ms(3000), ms(4500)).pop().unwrap().1;
+    let problem = "1 names are those of two machines, such as \"a._t._tcp.local.\": one of them";
+    assert!(set.problems[0].starts_with(problem), "{:?}", set.problems);
+    tracker.apply(twin(None), ms(5000));
+    let set = run(&mut tracker, ms(5000), ms(6500)).pop().unwrap().1;
     assert_eq!((names(&set), set.problems.len()), (vec!["a"], 0));
 }
 
