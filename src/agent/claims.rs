@@ -6,6 +6,7 @@
 //! file of the claim, because the kubelet takes nothing else.
 pub(super) mod driver;
 mod health;
+mod moved;
 mod plan;
 
 use super::{
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::backoff::Backoff;
 use driver::Prepare;
+use moved::Folders;
 use petiole_dra::Plugin;
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -36,20 +38,24 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (health, reports) = watch::channel(vec![]);
-    let look = health::run(
-        claims.book.clone(),
-        inputs.clone(),
-        health,
-        shutdown.clone(),
-    );
-    let allocator = Arc::new(Allocator::new(inputs, requests));
+    let folders = Folders {
+        cdi: claims.folder.clone(),
+        metadata: claims.metadata(),
+    };
+    let held = health::Held {
+        book: claims.book.clone(),
+        folders: folders.clone(),
+        inputs: inputs.clone(),
+    };
+    let look = held.report(health, shutdown.clone());
+    let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
     let serve = async {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         while !shutdown.is_cancelled() {
             let driver = Prepare {
                 allocator: allocator.clone(),
-                folder: claims.folder.clone(),
-                metadata: claims.metadata(),
+                inputs: inputs.clone(),
+                folders: folders.clone(),
             };
             let plugin = Plugin::new(claims.settings.clone(), driver, claims.client.clone());
             let served = match plugin {

@@ -78,7 +78,16 @@ impl Claims {
 /// Returns the slots that the containers of a claim were given; `None` if nothing says it, as after a start of the machine: the
 /// kubelet has the claim prepared again before it starts a container.
 fn given(folder: &Path, uid: &str) -> Option<Use> {
-    let path = folder.join(dra::cdi_file_name(uid));
-    let text = files::read_text(&path, limits::CDI_FILE_BYTES_MAX as u64).ok()?;
-    Some(claim_file::use_of(uid, &text))
+    let path = cdi_file(folder, uid);
+    let read = |path: &Path| files::read_text(path, limits::CDI_FILE_BYTES_MAX as u64);
+    let text = read(&path).or_else(|_| read(&path.with_extension(KEPT_BACK)));
+    Some(claim_file::use_of(uid, &text.ok()?))
+}
+
+/// The extension of a CDI file that containers are not to get: a runtime reads `.json` and `.yaml` alone.
+pub(super) const KEPT_BACK: &str = "moved";
+
+/// Returns the path of the CDI file of a claim.
+pub(super) fn cdi_file(folder: &Path, uid: &str) -> PathBuf {
+    folder.join(dra::cdi_file_name(uid))
 }

@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 740),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
-    ("src/agent", 9_780),
+    ("src/agent", 9_890),
     ("src/cli", 1_840),
     ("src/controller", 9_970),
     ("src/convert", 610),

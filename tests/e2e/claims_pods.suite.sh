@@ -9,6 +9,7 @@
 set_up() {
   up_with_images
   install --set dra.enabled=true
+  cluster avahi camera
 }
 
 slot_in() { # POD [CONTAINER]
@@ -101,7 +102,6 @@ test_a_claim_stays_while_its_pod_restarts_and_beside_a_device_plugin() {
 
 test_a_pod_says_that_its_device_is_gone_and_back() {
   fresh
-  cluster avahi camera
   announce camera door _rtsp._tcp 554
   configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 600, allocation: DRA, capacity: 2"
   within 15 "it is offered" has_devices default/cam 1
@@ -115,6 +115,31 @@ test_a_pod_says_that_its_device_is_gone_and_back() {
   announce camera door _rtsp._tcp 554
   within 30 "it is back" has_health one Healthy
   for_all_of 10 "both run on" has_phases "" "Running=2"
+}
+
+has_container_state() { # POD STATE REASON
+  [ "$(kubectl get pod "$1" -o json | jq -r ".status.containerStatuses[0].state.$2.reason")" = "$3" ]
+}
+
+test_a_container_whose_device_is_reached_in_another_way_is_started_again_when_it_is_as_before() {
+  fresh
+  announce camera door _rtsp._tcp 554
+  configure cam "kind: _rtsp._tcp" "gracePeriodSeconds: 600, allocation: DRA"
+  within 15 "it is offered" has_devices default/cam 1
+  claiming_pod one node-1 true 1 Always "while [ ! -e /end ]; do sleep 0.2; done"
+  within 20 "a Pod has it" has_health one Healthy
+  goodbye door
+  announce camera door _rtsp._tcp 555
+  within 40 "the Pod says that it has moved" has_health one Unhealthy
+  for_all_of 5 "it runs on" is_running one
+  kubectl exec one -- /bin/sh -c ': >/end'
+  within 40 "the runtime finds no file of its claim" has_container_state one waiting CreateContainerError
+  has_event "$(one_of cam)" StartRefused || fail "there is no Event"
+  goodbye door
+  announce camera door _rtsp._tcp 554
+  within 40 "the Pod says that it is back" has_health one Healthy
+  within 120 "its container is started again" has_restarted one 1
+  within 20 "and runs" is_running one
 }
 
 test_an_api_server_and_a_node_that_are_away_lose_no_claim() {

@@ -1,25 +1,29 @@
 //! Prepares and unprepares one claim for the kubelet.
-use super::plan;
+use super::{
+    moved::{self, Folders, Reached},
+    plan,
+};
 use crate::{
-    agent::{cdi_files, plugins::Allocator},
-    files,
-    model::{claim_file, container_edits::ContainerEdits, device::Mount, dra},
+    agent::{
+        cdi_files,
+        claims_settings::cdi_file,
+        plugins::{Allocator, Inputs},
+    },
+    model::{claim_file, container_edits::ContainerEdits, device::Mount},
 };
 use petiole_dra::{
     Driver, Failure,
     book::HeldDevice,
     claim::{Claim, ClaimKey},
 };
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 /// The driver of this node.
 pub(super) struct Prepare {
     pub(super) allocator: Arc<Allocator>,
-    /// The folder of the CDI files.
-    pub(super) folder: PathBuf,
-    /// The folder of what containers may read of their devices.
-    pub(super) metadata: PathBuf,
+    pub(super) inputs: Inputs,
+    pub(super) folders: Folders,
 }
 
 /// Has a claim its slots, and returns what the containers of its requests get.
@@ -33,6 +37,19 @@ pub(in crate::agent) async fn claimed(
     edits.map_err(|status| status.message().to_owned())
 }
 
+/// Returns how devices are reached now, of which these are the pools and the names.
+pub(super) fn reached<'a>(
+    inputs: &Inputs,
+    devices: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Reached {
+    let instances = inputs.store.instances().borrow().clone();
+    let reached = devices.filter_map(|(pool, device)| {
+        let digest = inputs.connection(&plan::instance_of(pool, device, &instances)?)?;
+        Some((moved::key(pool, device), digest))
+    });
+    reached.collect()
+}
+
 impl Driver for Prepare {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Vec<String>>, Failure> {
         let mut edits = claimed(&self.allocator, claim).await?;
@@ -42,7 +59,7 @@ impl Driver for Prepare {
             plan::metadata(claim, &self.allocator.instances(), &validated.accepted)
         };
         for (n, file) in described.into_iter().enumerate() {
-            let path = self.metadata.join(uid).join(format!("{n}.json"));
+            let path = self.folders.of_claim(uid).join(format!("{n}.json"));
             edits[file.group].mounts.push(Mount {
                 container_path: file.path,
                 host_path: path.display().to_string(),
@@ -51,16 +68,25 @@ impl Driver for Prepare {
             spawn_blocking(move || cdi_files::replace(&path, &file.text)).await??;
         }
         let text = claim_file::text(uid, &edits);
-        let path = self.folder.join(dra::cdi_file_name(uid));
-        spawn_blocking(move || cdi_files::replace(&path, &text)).await??;
+        let path = cdi_file(&self.folders.cdi, uid);
+        let devices = claim.devices.iter();
+        let devices = devices.map(|device| (&*device.pool, &*device.device));
+        let (folders, reached, uid) = (
+            self.folders.clone(),
+            reached(&self.inputs, devices),
+            uid.clone(),
+        );
+        let write = move || {
+            cdi_files::replace(&path, &text)?;
+            folders.note(&uid, &reached)
+        };
+        spawn_blocking(write).await??;
         Ok(plan::cdi_devices(claim, &edits))
     }
 
     async fn unprepare(&self, claim: &ClaimKey, _: &[HeldDevice]) -> Result<(), Failure> {
-        let path = self.folder.join(dra::cdi_file_name(&claim.uid));
-        let metadata = self.metadata.join(&claim.uid);
-        let remove = move || files::remove(&path).and_then(|()| files::remove_folder(&metadata));
-        spawn_blocking(remove).await??;
+        let (folders, uid) = (self.folders.clone(), claim.uid.clone());
+        spawn_blocking(move || folders.remove(&uid)).await??;
         self.allocator.release_claim(&claim.uid).await;
         Ok(())
     }

@@ -1,11 +1,20 @@
 //! Tells the kubelet the health of the devices of prepared claims: it writes it into the status of their Pods.
-use super::plan::instance_of;
-use crate::agent::{
-    device_state::{DeviceState, device_state, why_gone},
-    plugins::Inputs,
+use super::{
+    driver::reached,
+    moved::{self, Folders},
+    plan::instance_of,
+};
+use crate::{
+    agent::{
+        device_state::{DeviceState, device_state, why_gone},
+        plugins::Inputs,
+    },
+    api::reason::Reason,
+    model::instance_name::InstanceKey,
+    store::{About, Instances},
 };
 use petiole_dra::{
-    book::{Book, Entry},
+    book::Book,
     health::{DeviceHealth, Health},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -15,7 +24,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// The time after which a report is sent though nothing has changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -24,41 +33,91 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// The time after which a device is unknown if no report has come: three reports may be missed.
 const VALID_FOR: Duration = Duration::from_secs(40);
 
-/// Reports until `shutdown`.
-pub(super) async fn run(
-    book: Book,
-    inputs: Inputs,
-    health: watch::Sender<Vec<DeviceHealth>>,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let mut discoveries = inputs.discoveries.clone();
-    let looks = async {
-        loop {
-            discoveries.mark_unchanged();
-            let read = book.clone();
-            match spawn_blocking(move || read.entries()).await? {
-                Ok(entries) => drop(health.send_replace(report(&entries, &inputs))),
-                Err(error) => debug!(%error, "the health of devices is not reported"),
-            }
-            timeout(LOOK_AGAIN, discoveries.changed())
-                .await
-                .unwrap_or(Ok(()))?;
-            sleep(BETWEEN_LOOKS).await;
-        }
-    };
-    shutdown.run_until_cancelled(looks).await.unwrap_or(Ok(()))
+/// Why a container that has such a device is not started again.
+const MOVED: &str =
+    "its device is reached in another way than when its Pod was started: delete the Pod";
+
+/// The claims that are prepared, and what says how their devices are.
+pub(super) struct Held {
+    pub(super) book: Book,
+    pub(super) folders: Folders,
+    pub(super) inputs: Inputs,
 }
 
-fn report(entries: &[Entry], inputs: &Inputs) -> Vec<DeviceHealth> {
-    let are_read = inputs.store.configurations().borrow().are_read();
-    let instances = inputs.store.instances().borrow().clone();
-    let discoveries = inputs.discoveries.borrow().clone();
-    let devices = entries.iter().flat_map(|entry| &entry.devices);
-    // Several claims may have shares of one device.
-    let devices: BTreeSet<_> = devices.map(|one| (&one.pool, &one.device)).collect();
-    let health = devices.into_iter().map(|(pool, device)| {
-        let key = instance_of(pool, device, &instances);
-        let (health, message) = match key.map(|key| &instances[&key]) {
+impl Held {
+    /// Reports until `shutdown`.
+    pub(super) async fn report(
+        self,
+        health: watch::Sender<Vec<DeviceHealth>>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut discoveries = self.inputs.discoveries.clone();
+        let mut moved = BTreeSet::new();
+        let looks = async {
+            loop {
+                discoveries.mark_unchanged();
+                match self.look(&mut moved).await {
+                    Ok(report) => drop(health.send_replace(report)),
+                    Err(error) => debug!(%error, "the health of devices is not reported"),
+                }
+                timeout(LOOK_AGAIN, discoveries.changed())
+                    .await
+                    .unwrap_or(Ok(()))?;
+                sleep(BETWEEN_LOOKS).await;
+            }
+        };
+        shutdown.run_until_cancelled(looks).await.unwrap_or(Ok(()))
+    }
+
+    /// Looks at all devices. `moved` are those of which it was said that they have moved.
+    async fn look(&self, moved: &mut BTreeSet<String>) -> anyhow::Result<Vec<DeviceHealth>> {
+        let book = self.book.clone();
+        let entries = spawn_blocking(move || book.entries()).await??;
+        let devices = entries.iter().flat_map(|entry| &entry.devices);
+        let devices: BTreeSet<_> = devices.map(|one| (&*one.pool, &*one.device)).collect();
+        let now = reached(&self.inputs, devices.iter().copied());
+        let claims = entries.iter();
+        let claims = claims.map(|entry| {
+            (
+                entry.claim.uid.clone(),
+                moved::keys(&entry.devices).collect(),
+            )
+        });
+        let claims: Vec<(String, Vec<String>)> = claims.collect();
+        let folders = self.folders.clone();
+        let found = spawn_blocking(move || folders.look_at_all(claims, &now)).await??;
+        let instances = self.inputs.store.instances().borrow().clone();
+        for (pool, device) in &devices {
+            let is_new = found.contains(&moved::key(pool, device))
+                && !moved.contains(&moved::key(pool, device));
+            if let Some(key) = instance_of(pool, device, &instances).filter(|_| is_new) {
+                warn!(instance = %key, "{}: {MOVED}", Reason::StartRefused);
+                let note = format!("node {}: {MOVED}", self.inputs.settings.node_name);
+                (self.inputs.store).warn(&About::Instance(key), Reason::StartRefused, note);
+            }
+        }
+        *moved = found;
+        let report = devices.into_iter().map(|(pool, device)| {
+            let (health, message) = match instance_of(pool, device, &instances) {
+                Some(_) if moved.contains(&moved::key(pool, device)) => (Health::Unhealthy, MOVED),
+                key => self.health(key.as_ref(), &instances),
+            };
+            DeviceHealth {
+                pool: pool.to_owned(),
+                device: device.to_owned(),
+                health,
+                valid_for: VALID_FOR,
+                message: message.to_owned(),
+            }
+        });
+        Ok(report.collect())
+    }
+
+    /// Returns the health of the device of an Instance.
+    fn health(&self, key: Option<&InstanceKey>, instances: &Instances) -> (Health, &'static str) {
+        let discoveries = self.inputs.discoveries.borrow().clone();
+        let are_read = self.inputs.store.configurations().borrow().are_read();
+        match key.and_then(|key| instances.get(key)) {
             None if !are_read => (Health::Unknown, "the Instances have not been read yet"),
             None => (Health::Unhealthy, "its Instance is gone"),
             Some(instance) => match device_state(instance, &discoveries) {
@@ -66,14 +125,6 @@ fn report(entries: &[Entry], inputs: &Inputs) -> Vec<DeviceHealth> {
                 DeviceState::Adopted => (Health::Unknown, "it was not looked for yet"),
                 DeviceState::Gone => (Health::Unhealthy, why_gone(instance, &discoveries)),
             },
-        };
-        DeviceHealth {
-            pool: pool.clone(),
-            device: device.clone(),
-            health,
-            valid_for: VALID_FOR,
-            message: message.to_owned(),
         }
-    });
-    health.collect()
+    }
 }

@@ -3,6 +3,8 @@ use super::decisions::Decisions;
 use crate::{
     agent::{
         cdi_files::CdiFiles,
+        connections::ConnectionDigest,
+        device_state::{DeviceState, device_state},
         kubelet_records::RecordsReader,
         node_only::plan::{NodeOnly, Offer},
         settings::{Clock, Settings},
@@ -13,6 +15,8 @@ use crate::{
     cluster::{node::OwnNode, watch::Set},
     discovery::session::Discoveries,
     model::{
+        container_nodes::connection_digest,
+        instance_name::InstanceKey,
         resource_name::ResourceName,
         slot_table::{Resource, SlotTable},
         typed_names::ConfigurationKey,
@@ -62,6 +66,21 @@ impl Inputs {
         watched.validated.mark_changed();
         watched.instances.mark_changed();
         watched
+    }
+
+    /// Returns the digest of how a container would reach the device of an Instance now; `None` while it is not seen.
+    pub(in crate::agent) fn connection(&self, key: &InstanceKey) -> Option<ConnectionDigest> {
+        let instances = self.store.instances().borrow().clone();
+        let instance = instances.get(key)?;
+        let discoveries = self.discoveries.borrow().clone();
+        let DeviceState::Seen(device) = device_state(instance, &discoveries) else {
+            return None;
+        };
+        let validated = self.validated.borrow().clone();
+        let of = instance.spec.configuration_key(&key.namespace);
+        let accepted = validated.accepted.get(&of)?;
+        let wish = accepted.configuration.spec.container_devices.as_ref();
+        Some(connection_digest(device, wish))
     }
 
     /// Logs why a Pod was refused, and writes an Event on the Instance or the Configuration.
