@@ -38,23 +38,19 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (health, reports) = watch::channel(vec![]);
-    let folders = Folders {
-        cdi: claims.folder.clone(),
-        metadata: claims.metadata(),
-    };
+    let folders = Folders::new(claims.folder.clone(), claims.metadata());
     let held = health::Held {
         book: claims.book.clone(),
         folders: folders.clone(),
         inputs: inputs.clone(),
     };
     let look = held.report(health, shutdown.clone());
-    let allocator = Arc::new(Allocator::new(inputs.clone(), requests));
+    let allocator = Arc::new(Allocator::new(inputs, requests));
     let serve = async {
         let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
         while !shutdown.is_cancelled() {
             let driver = Prepare {
                 allocator: allocator.clone(),
-                inputs: inputs.clone(),
                 folders: folders.clone(),
             };
             let plugin = Plugin::new(claims.settings.clone(), driver, claims.client.clone());

@@ -49,7 +49,7 @@ pub(super) use leftovers::LeftOver;
 use pace::Pace;
 use plan::Action;
 pub(super) use plan::desired;
-pub(super) use resource_claim::DeviceRequest;
+pub(super) use resource_claim::{DeviceRequest, ForClaim};
 pub(super) use runner::Runs;
 #[cfg(test)]
 pub(super) use runner::Start;

@@ -133,8 +133,8 @@ impl Simulated {
 
     /// Prepares a ResourceClaim. Returns the text of its CDI file.
     pub(crate) async fn prepare(&self, claim: &Claim) -> Result<String, String> {
-        let edits = claims::driver::claimed(&self.allocator, claim).await?;
-        Ok(claim_file::text(&claim.key.uid, &edits))
+        let given = claims::driver::claimed(&self.allocator, claim).await?;
+        Ok(claim_file::text(&claim.key.uid, &given.edits))
     }
 
     pub(crate) async fn unprepare(&self, uid: &str) {

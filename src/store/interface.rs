@@ -30,8 +30,8 @@ pub struct Configurations {
     pub hidden: BTreeSet<ConfigurationKey>,
     /// Configurations that are not read, because there are too many.
     pub left_out: BTreeSet<ConfigurationKey>,
-    /// True if every manifest was read at least once. Until then an Instance without a Configuration is not an orphan:
-    /// its Configuration may be in a file that could not be read yet.
+    /// True if every manifest was read at least once. Until then an Instance without a Configuration is no orphan, unless that is
+    /// `deleted`: its Configuration may be in a file that could not be read yet.
     pub is_complete: bool,
     /// Configurations whose manifests were read, and are gone, though others were never read.
     pub deleted: BTreeSet<ConfigurationKey>,
@@ -43,7 +43,7 @@ impl Configurations {
         self.is_complete || !self.objects.is_empty() || !self.hidden.is_empty()
     }
 
-    /// Returns whether a Configuration was deleted for certain.
+    /// Returns whether a Configuration was deleted, as far as anybody can say.
     pub fn is_deleted(&self, key: &ConfigurationKey) -> bool {
         !self.may_have(key) && (self.is_complete || self.deleted.contains(key))
     }

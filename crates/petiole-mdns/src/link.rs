@@ -110,13 +110,13 @@ pub(super) struct LinkService {
     pub(super) announced_by: IpAddr,
     /// It is admitted and asked for before others.
     pub(super) is_preferred: bool,
-    /// The machines that sent its SRV record.
+    /// The machines that sent its SRV record, or its pointer where that came after the record.
     senders: Senders,
     /// The interval of its confirmations.
     pub(super) interval: Option<Duration>,
     /// The time by which its confirmation is put off, so that hosts do not ask at the same time.
     pub(super) jitter: Duration,
-    /// The time, the families and the source of its last SRV record.
+    /// The time, the families and the source of its last SRV record, or of its pointer where that came after the record.
     pub(super) received_at: Duration,
     pub(super) families: Families,
     pub(super) source: Option<IpAddr>,

@@ -263,12 +263,12 @@ impl Running {
         match host_links::links() {
             Ok(links) => {
                 let is_wanted = |interfaces: &Interfaces, name: &str| interfaces.uses(name);
-                let (wanted, unused): (Vec<_>, Vec<_>) = links.into_iter().partition(|link| {
+                let wanted = links.iter().filter(|link| {
                     let mut wanted = self.subscribers.values().map(|s| &s.wanted.interfaces);
                     wanted.any(|interfaces| is_wanted(interfaces, &link.name))
                 });
-                let used = self.network.use_links(wanted);
-                self.querier.set_links(used, &unused, self.now());
+                let used = self.network.use_links(wanted.cloned().collect());
+                self.querier.set_links(used, &links, self.now());
             }
             Err(error) => tracing::warn!(%error, "the network interfaces cannot be read"),
         }

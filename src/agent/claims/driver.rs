@@ -1,15 +1,11 @@
 //! Prepares and unprepares one claim for the kubelet.
-use super::{
-    moved::{self, Folders, Reached},
-    plan,
-};
+use super::{moved::Folders, plan};
 use crate::{
     agent::{
         cdi_files,
-        claims_settings::cdi_file,
-        plugins::{Allocator, Inputs},
+        plugins::{Allocator, ForClaim},
     },
-    model::{claim_file, container_edits::ContainerEdits, device::Mount},
+    model::{claim_file, device::Mount},
 };
 use petiole_dra::{
     Driver, Failure,
@@ -18,11 +14,11 @@ use petiole_dra::{
 };
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use tonic::Status;
 
 /// The driver of this node.
 pub(super) struct Prepare {
     pub(super) allocator: Arc<Allocator>,
-    pub(super) inputs: Inputs,
     pub(super) folders: Folders,
 }
 
@@ -30,29 +26,20 @@ pub(super) struct Prepare {
 pub(in crate::agent) async fn claimed(
     allocator: &Allocator,
     claim: &Claim,
-) -> Result<Vec<ContainerEdits>, String> {
-    let instances = allocator.known_instances().await;
+) -> Result<ForClaim, String> {
+    let said = |status: Status| status.message().to_owned();
+    let instances = allocator.known_instances().await.map_err(said)?;
     let requests = plan::requests(claim, &instances)?;
-    let edits = allocator.allocate_claim(&claim.key.uid, &requests).await;
-    edits.map_err(|status| status.message().to_owned())
-}
-
-/// Returns how devices are reached now, of which these are the pools and the names.
-pub(super) fn reached<'a>(
-    inputs: &Inputs,
-    devices: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Reached {
-    let instances = inputs.store.instances().borrow().clone();
-    let reached = devices.filter_map(|(pool, device)| {
-        let digest = inputs.connection(&plan::instance_of(pool, device, &instances)?)?;
-        Some((moved::key(pool, device), digest))
-    });
-    reached.collect()
+    let given = allocator.allocate_claim(&claim.key.uid, &requests).await;
+    given.map_err(said)
 }
 
 impl Driver for Prepare {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Vec<String>>, Failure> {
-        let mut edits = claimed(&self.allocator, claim).await?;
+        let ForClaim {
+            mut edits,
+            connections,
+        } = claimed(&self.allocator, claim).await?;
         let uid = &claim.key.uid;
         let described = {
             let validated = self.allocator.validated();
@@ -68,19 +55,8 @@ impl Driver for Prepare {
             spawn_blocking(move || cdi_files::replace(&path, &file.text)).await??;
         }
         let text = claim_file::text(uid, &edits);
-        let path = cdi_file(&self.folders.cdi, uid);
-        let devices = claim.devices.iter();
-        let devices = devices.map(|device| (&*device.pool, &*device.device));
-        let (folders, reached, uid) = (
-            self.folders.clone(),
-            reached(&self.inputs, devices),
-            uid.clone(),
-        );
-        let write = move || {
-            cdi_files::replace(&path, &text)?;
-            folders.note(&uid, &reached)
-        };
-        spawn_blocking(write).await??;
+        let (folders, uid) = (self.folders.clone(), uid.clone());
+        spawn_blocking(move || folders.write(&uid, &text, &connections)).await??;
         Ok(plan::cdi_devices(claim, &edits))
     }
 

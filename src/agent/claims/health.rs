@@ -1,7 +1,6 @@
 //! Tells the kubelet the health of the devices of prepared claims: it writes it into the status of their Pods.
 use super::{
-    driver::reached,
-    moved::{self, Folders},
+    moved::{Folders, OfClaim, Reached},
     plan::instance_of,
 };
 use crate::{
@@ -10,14 +9,17 @@ use crate::{
         plugins::Inputs,
     },
     api::reason::Reason,
-    model::instance_name::InstanceKey,
+    model::instance_name::{InstanceKey, InstanceName},
     store::{About, Instances},
 };
 use petiole_dra::{
-    book::Book,
+    book::{Book, HeldDevice},
     health::{DeviceHealth, Health},
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -70,36 +72,37 @@ impl Held {
     }
 
     /// Looks at all devices. `moved` are those of which it was said that they have moved.
-    async fn look(&self, moved: &mut BTreeSet<String>) -> anyhow::Result<Vec<DeviceHealth>> {
+    async fn look(&self, moved: &mut BTreeSet<InstanceName>) -> anyhow::Result<Vec<DeviceHealth>> {
         let book = self.book.clone();
         let entries = spawn_blocking(move || book.entries()).await??;
-        let devices = entries.iter().flat_map(|entry| &entry.devices);
-        let devices: BTreeSet<_> = devices.map(|one| (&*one.pool, &*one.device)).collect();
-        let now = reached(&self.inputs, devices.iter().copied());
-        let claims = entries.iter();
-        let claims = claims.map(|entry| {
-            (
-                entry.claim.uid.clone(),
-                moved::keys(&entry.devices).collect(),
-            )
-        });
-        let claims: Vec<(String, Vec<String>)> = claims.collect();
-        let folders = self.folders.clone();
-        let found = spawn_blocking(move || folders.look_at_all(claims, &now)).await??;
         let instances = self.inputs.store.instances().borrow().clone();
-        for (pool, device) in &devices {
-            let is_new = found.contains(&moved::key(pool, device))
-                && !moved.contains(&moved::key(pool, device));
-            if let Some(key) = instance_of(pool, device, &instances).filter(|_| is_new) {
-                warn!(instance = %key, "{}: {MOVED}", Reason::StartRefused);
-                let note = format!("node {}: {MOVED}", self.inputs.settings.node_name);
-                (self.inputs.store).warn(&About::Instance(key), Reason::StartRefused, note);
-            }
+        let instance = |one: &HeldDevice| instance_of(&one.pool, &one.device, &instances);
+        let devices = entries.iter().flat_map(|entry| &entry.devices);
+        // Several claims may have shares of one device.
+        let devices: BTreeMap<_, _> = devices
+            .map(|one| ((&*one.pool, &*one.device), instance(one)))
+            .collect();
+        let now = devices.values().flatten();
+        let now = now.filter_map(|key| Some((key.name.clone(), self.inputs.connection(key)?)));
+        let now: Reached = now.collect();
+        let claims = entries.iter().map(|entry| OfClaim {
+            uid: entry.claim.uid.clone(),
+            instances: (entry.devices.iter().filter_map(instance))
+                .map(|key| key.name)
+                .collect(),
+        });
+        let (folders, claims) = (self.folders.clone(), claims.collect());
+        let found = spawn_blocking(move || folders.look_at_all(claims, &now)).await?;
+        let new = devices.values().flatten();
+        for key in new.filter(|key| found.contains(&key.name) && !moved.contains(&key.name)) {
+            warn!(instance = %key, "{}: {MOVED}", Reason::StartRefused);
+            let note = format!("node {}: {MOVED}", self.inputs.settings.node_name);
+            (self.inputs.store).warn(&About::Instance(key.clone()), Reason::StartRefused, note);
         }
         *moved = found;
-        let report = devices.into_iter().map(|(pool, device)| {
-            let (health, message) = match instance_of(pool, device, &instances) {
-                Some(_) if moved.contains(&moved::key(pool, device)) => (Health::Unhealthy, MOVED),
+        let report = devices.into_iter().map(|((pool, device), key)| {
+            let (health, message) = match &key {
+                Some(key) if moved.contains(&key.name) => (Health::Unhealthy, MOVED),
                 key => self.health(key.as_ref(), &instances),
             };
             DeviceHealth {

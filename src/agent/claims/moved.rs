@@ -6,60 +6,74 @@ use super::super::{
     claims_settings::{KEPT_BACK, cdi_file},
     connections::ConnectionDigest,
 };
-use crate::files;
-use petiole_dra::book::HeldDevice;
+use crate::{files, model::instance_name::InstanceName};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use tracing::warn;
 
 /// The file of a claim that says how its devices were reached.
 const FILE: &str = "connections.json";
-/// The most bytes of that file that are read: a claim has 32 devices. Beyond it: the claim's devices count as not moved.
+/// The most bytes of the file that says how the devices of a claim were reached. A claim has 32 devices. Beyond it: they count as not
+/// moved.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// How devices are reached, by their pools and names. Those that are not seen have no entry.
-pub(super) type Reached = BTreeMap<String, ConnectionDigest>;
+/// How the devices of Instances are reached. Those that are not seen have no entry.
+pub(super) type Reached = BTreeMap<InstanceName, ConnectionDigest>;
 
 /// The folders of the files of claims.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
     /// That of the CDI files.
-    pub(super) cdi: PathBuf,
+    cdi: PathBuf,
     /// That of what containers may read of their devices.
-    pub(super) metadata: PathBuf,
+    metadata: PathBuf,
+    /// Whoever writes, renames or removes files of a claim holds it, and does nothing else meanwhile.
+    changing: Arc<Mutex<()>>,
 }
 
-/// Returns the key of a device.
-pub(super) fn key(pool: &str, device: &str) -> String {
-    format!("{pool}/{device}")
-}
-
-/// Returns the devices that are reached in another way than they were.
-fn moved(then: &Reached, now: &Reached) -> Vec<String> {
-    let is_other = |(device, then): &(&String, &ConnectionDigest)| {
-        now.get(*device).is_some_and(|now| now != *then)
+/// Returns the Instances whose devices are reached in another way than they were.
+fn moved(then: &Reached, now: &Reached) -> BTreeSet<InstanceName> {
+    let is_other = |(instance, then): &(&InstanceName, &ConnectionDigest)| {
+        now.get(*instance).is_some_and(|now| now != *then)
     };
     let moved = then.iter().filter(is_other);
-    moved.map(|(device, _)| device.clone()).collect()
+    moved.map(|(instance, _)| instance.clone()).collect()
 }
 
 impl Folders {
+    pub(super) fn new(cdi: PathBuf, metadata: PathBuf) -> Self {
+        Self {
+            cdi,
+            metadata,
+            changing: Arc::default(),
+        }
+    }
+
     pub(super) fn of_claim(&self, uid: &str) -> PathBuf {
         self.metadata.join(uid)
     }
 
-    /// Notes how the devices of a claim are reached, whose CDI file was just written.
-    pub(super) fn note(&self, uid: &str, reached: &Reached) -> Result<(), String> {
-        let text = serde_json::to_string(reached).map_err(|e| e.to_string())?;
-        cdi_files::replace(&self.of_claim(uid).join(FILE), &text)?;
-        files::remove(&cdi_file(&self.cdi, uid).with_extension(KEPT_BACK))
-            .map_err(|e| e.to_string())
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the CDI file of a claim back, or gives it back. Returns the devices that have moved.
-    pub(super) fn look(&self, uid: &str, now: &Reached) -> io::Result<Vec<String>> {
+    /// Writes the CDI file of a claim, and how its devices are reached by that.
+    pub(super) fn write(&self, uid: &str, text: &str, reached: &Reached) -> Result<(), String> {
+        let _changing = self.change();
+        let noted = serde_json::to_string(reached).map_err(|e| e.to_string())?;
+        cdi_files::replace(&self.of_claim(uid).join(FILE), &noted)?;
+        let file = cdi_file(&self.cdi, uid);
+        cdi_files::replace(&file, text)?;
+        files::remove(&file.with_extension(KEPT_BACK)).map_err(|e| e.to_string())
+    }
+
+    /// Keeps the CDI file of a claim back, or gives it back. Returns the Instances whose devices have moved.
+    fn look(&self, uid: &str, now: &Reached) -> io::Result<BTreeSet<InstanceName>> {
+        let _changing = self.change();
         let then = files::read_text(&self.of_claim(uid).join(FILE), FILE_BYTES_MAX);
         let then: Reached = serde_json::from_str(&then.unwrap_or_default()).unwrap_or_default();
         let moved = moved(&then, now);
@@ -67,38 +81,48 @@ impl Folders {
         let kept_back = file.with_extension(KEPT_BACK);
         if !moved.is_empty() {
             rename(&file, &kept_back)?;
-        } else if then.keys().all(|device| now.contains_key(device)) {
+        } else if then.keys().all(|instance| now.contains_key(instance)) {
             rename(&kept_back, &file)?;
         }
         Ok(moved)
     }
 
-    /// Looks at all claims, each with its devices. Returns the devices that have moved for all claims that have them.
+    /// Looks at all claims, each with its Instances. Returns the Instances whose devices have moved for all claims that have them.
     pub(super) fn look_at_all(
         &self,
-        claims: Vec<(String, Vec<String>)>,
+        claims: Vec<OfClaim>,
         now: &Reached,
-    ) -> io::Result<BTreeSet<String>> {
+    ) -> BTreeSet<InstanceName> {
         let (mut moved, mut right) = (BTreeSet::new(), BTreeSet::new());
-        for (uid, devices) in claims {
-            let of_claim = self.look(&uid, now)?;
+        for OfClaim { uid, instances } in claims {
+            let of_claim = self.look(&uid, now).unwrap_or_else(|error| {
+                warn!(%uid, %error, "the CDI file of a claim cannot be kept back or given back");
+                BTreeSet::new()
+            });
             right.extend(
-                devices
+                instances
                     .into_iter()
-                    .filter(|device| !of_claim.contains(device)),
+                    .filter(|name| !of_claim.contains(name)),
             );
             moved.extend(of_claim);
         }
-        Ok(&moved - &right)
+        &moved - &right
     }
 
     /// Removes what there is of a claim.
     pub(super) fn remove(&self, uid: &str) -> io::Result<()> {
+        let _changing = self.change();
         let file = cdi_file(&self.cdi, uid);
         files::remove(&file)?;
         files::remove(&file.with_extension(KEPT_BACK))?;
         files::remove_folder(&self.of_claim(uid))
     }
+}
+
+/// A claim that is prepared.
+pub(super) struct OfClaim {
+    pub(super) uid: String,
+    pub(super) instances: Vec<InstanceName>,
 }
 
 /// Renames a file, if it is there.
@@ -109,11 +133,6 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the key of each device of a claim.
-pub(super) fn keys(devices: &[HeldDevice]) -> impl Iterator<Item = String> {
-    devices.iter().map(|one| key(&one.pool, &one.device))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,55 +140,64 @@ mod tests {
     #[test]
     fn a_claim_has_its_file_while_its_devices_are_reached_as_when_it_was_prepared() {
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders {
-            cdi: dir.path().join("cdi"),
-            metadata: dir.path().join("metadata"),
-        };
+        let folders = Folders::new(dir.path().join("cdi"), dir.path().join("metadata"));
         let reached = |digests: &[(&str, &str)]| -> Reached {
             let digests = digests.iter();
             digests
-                .map(|(device, digest)| (key("lab/usb", device), (*digest).to_owned()))
+                .map(|(name, digest)| ((*name).into(), (*digest).to_owned()))
                 .collect()
         };
         let file = cdi_file(&folders.cdi, "u-1");
-        cdi_files::replace(&file, "{}").unwrap();
-        folders
-            .note("u-1", &reached(&[("a", "1"), ("b", "2")]))
-            .unwrap();
+        let both = [("a-1", "1"), ("b-1", "2")];
+        folders.write("u-1", "{}", &reached(&both)).unwrap();
         let look = |digests: &[(&str, &str)]| {
             let moved = folders.look("u-1", &reached(digests)).unwrap();
-            (moved, file.exists())
+            let moved: Vec<String> = moved.iter().map(ToString::to_string).collect();
+            (moved.join(" "), file.exists())
         };
-        let both = [("a", "1"), ("b", "2")];
-        assert_eq!(look(&both), (vec![], true));
+        let is = |moved: &str, exists: bool| (moved.to_owned(), exists);
+        assert_eq!(look(&both), is("", true));
         assert_eq!(
-            look(&[("a", "1")]),
-            (vec![], true),
-            "a device that is gone has not moved"
+            look(&[("a-1", "1")]),
+            is("", true),
+            "it is gone, and has not moved"
         );
-        let moved = vec!["lab/usb/b".to_owned()];
         for _ in 0..2 {
-            assert_eq!(look(&[("a", "1"), ("b", "3")]), (moved.clone(), false));
+            assert_eq!(look(&[("a-1", "1"), ("b-1", "3")]), is("b-1", false));
         }
         assert_eq!(
-            look(&[("a", "1")]),
-            (vec![], false),
-            "and is not back either"
+            look(&[("a-1", "1")]),
+            is("", false),
+            "it is not back either"
         );
-        assert_eq!(look(&both), (vec![], true));
+        assert_eq!(look(&both), is("", true));
 
-        look(&[("b", "3")]);
-        cdi_files::replace(&file, "{}").unwrap();
-        folders.note("u-1", &reached(&[("b", "3")])).unwrap();
-        assert_eq!(look(&[("b", "3")]), (vec![], true), "it was prepared again");
-        look(&[("b", "4")]);
+        look(&[("b-1", "3")]);
+        folders
+            .write("u-1", "{}", &reached(&[("b-1", "3")]))
+            .unwrap();
+        assert_eq!(look(&[("b-1", "3")]), is("", true), "it was prepared again");
+        let moved = reached(&[("b-1", "4")]);
+        let claim = |uid: &str| OfClaim {
+            uid: uid.to_owned(),
+            instances: vec!["b-1".into()],
+        };
+        assert_eq!(folders.look_at_all(vec![claim("u-1")], &moved).len(), 1);
+        folders.write("u-2", "{}", &moved).unwrap();
+        let two = vec![claim("u-1"), claim("u-2")];
+        assert_eq!(
+            folders.look_at_all(two, &moved).len(),
+            0,
+            "one has the new values"
+        );
         folders.remove("u-1").unwrap();
+        folders.remove("u-2").unwrap();
         assert_eq!(fs::read_dir(&folders.cdi).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&folders.metadata).unwrap().count(), 0);
         assert_eq!(
-            look(&[("b", "5")]),
-            (vec![], false),
-            "another agent has prepared it"
+            look(&[("b-1", "5")]),
+            is("", false),
+            "it was not prepared by this version"
         );
     }
 }

@@ -38,6 +38,15 @@ impl Denied {
         }
     }
 
+    pub(super) fn not_read() -> Self {
+        Self {
+            status: Status::unavailable(
+                "the agent has just started, and has not read the Instances yet",
+            ),
+            word: "not_read",
+        }
+    }
+
     /// The device, or its Instance.
     pub(super) fn gone(message: String) -> Self {
         Self {

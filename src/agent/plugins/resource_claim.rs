@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     agent::{
+        connections::ConnectionDigest,
         slots::{Refusal, Request, Wanted},
         values::ValidatedConfigurations,
     },
@@ -25,6 +26,8 @@ use tracing::{info, warn};
 /// The time for which a call waits for devices and for slots whose last holder is just ending, on this node or on another. The
 /// kubelet gives a call 45 s, and calls again.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time for which a call waits for the Instances after the start, before that.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The devices of one request of a claim: a container that has the request gets all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,41 +37,50 @@ pub(in crate::agent) struct DeviceRequest {
     pub(in crate::agent) is_admin: bool,
 }
 
+/// What the containers of a claim get.
+pub(in crate::agent) struct ForClaim {
+    /// That of each request.
+    pub(in crate::agent) edits: Vec<ContainerEdits>,
+    /// How they reach the device of each Instance.
+    pub(in crate::agent) connections: BTreeMap<InstanceName, ConnectionDigest>,
+}
+
 impl Allocator {
     pub(in crate::agent) fn instances(&self) -> Arc<Instances> {
         self.inputs.store.instances().borrow().clone()
     }
 
-    /// Returns the Instances once they have been read, which they are soon after the start, or at the end of a call.
-    pub(in crate::agent) async fn known_instances(&self) -> Arc<Instances> {
+    /// Returns the Instances once they have been read, which they are soon after the start.
+    pub(in crate::agent) async fn known_instances(&self) -> Result<Arc<Instances>, Status> {
         let mut configurations = self.inputs.store.configurations();
         let read = configurations.wait_for(|configurations| configurations.are_read());
-        timeout(PREPARE_TIMEOUT, read).await.ok();
-        self.instances()
+        let read = async {
+            match timeout(READ_TIMEOUT, read).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(Denied::not_read()),
+            }
+        };
+        self.while_deciding(read).await?;
+        Ok(self.instances())
     }
 
     pub(in crate::agent) fn validated(&self) -> Arc<ValidatedConfigurations> {
         self.inputs.validated.borrow().clone()
     }
 
-    /// Claims a slot of each device of a ResourceClaim, all or none, and returns what the container of each request gets. A
-    /// claim that has slots already keeps them.
+    /// Claims a slot of each device of a ResourceClaim, all or none. A claim that has slots already keeps them.
     pub(in crate::agent) async fn allocate_claim(
         &self,
         uid: &str,
         requests: &[DeviceRequest],
-    ) -> Result<Vec<ContainerEdits>, Status> {
+    ) -> Result<ForClaim, Status> {
         let Some(_call) = self.inputs.decisions.begin().await else {
             return Err(Denied::stopping().into());
         };
         Ok(self.claim_for(uid, requests).await?)
     }
 
-    async fn claim_for(
-        &self,
-        uid: &str,
-        requests: &[DeviceRequest],
-    ) -> Result<Vec<ContainerEdits>, Denied> {
+    async fn claim_for(&self, uid: &str, requests: &[DeviceRequest]) -> Result<ForClaim, Denied> {
         let until = Instant::now() + PREPARE_TIMEOUT;
         let all = requests.iter().flat_map(|one| &one.devices);
         let seen = self.seen(None, all.cloned().collect(), until);
@@ -94,7 +106,10 @@ impl Allocator {
             all.push(edits);
         }
         self.write_cdi_files(&found).await?;
-        Ok(all)
+        Ok(ForClaim {
+            edits: all,
+            connections: connection_digests(&found),
+        })
     }
 
     /// Waits, as long as this agent does not hand over to another: the kubelet calls that one again.

@@ -1,8 +1,8 @@
 //! Finds out which Pods of a node have lost slots. Pure.
 //!
 //! From Kubernetes 1.36 on the status of a Pod names the devices of its containers. Of other Pods it follows from what they
-//! ask for, if that leaves no choice: as many devices as the node holds, all of them lost, or a single Pod for them, which ran
-//! before the loss. If there is a choice no Pod is evicted, because another may have the device.
+//! ask for, if that leaves no choice: as many devices as the node holds, or fewer, all of them lost, or a single Pod for them, which
+//! ran before the loss. If there is a choice no Pod is evicted, because another may have the device.
 use crate::{
     api::names,
     cluster::parts::{ContainerPart, PodPart},
@@ -116,7 +116,9 @@ impl<'a> Holders<'a> {
         for other in others {
             // The numbers are also the same if the holder has just ended, and a Pod has begun that has no slot yet.
             let is_old = age(other.pod, now).is_some_and(|age| age >= at_least);
-            if is_old || !is_certain {
+            // A Pod that waits for its claim has a start time, too.
+            let has_slots = left == asked || other.pod.status.phase == "Running";
+            if is_old && has_slots || !is_certain {
                 add(list, other.pod, due.iter().copied());
             }
         }

@@ -17,6 +17,8 @@ pub(super) struct ManifestFolder {
     node_name: String,
     /// The last readable manifest of each file, by file name. A file that is being written must not stop its Pod.
     pods: BTreeMap<String, StaticPod>,
+    /// The file that counts for each Pod.
+    used: BTreeMap<PodKey, String>,
     problems: Problems,
 }
 
@@ -26,6 +28,7 @@ impl ManifestFolder {
             path: path.to_owned(),
             node_name: node_name.to_owned(),
             pods: BTreeMap::new(),
+            used: BTreeMap::new(),
             problems: Problems::default(),
         }
     }
@@ -45,19 +48,11 @@ impl ManifestFolder {
         self.pods.retain(|file, _| files.contains_key(file));
         self.problems.retain(|place| match place {
             Place::Folder => false,
-            Place::File(file) => files.contains_key(file),
+            Place::File(file) | Place::Copy(file) => files.contains_key(file),
         });
         for (file, text) in files {
             let parsed = text.map_err(|e| e.to_string()).and_then(|text| {
                 manifest::parse(&text, &file, &self.node_name).map_err(|e| e.to_string())
-            });
-            let parsed = parsed.and_then(|pod| match self.earlier(&pod.key, &file).cloned() {
-                Some(earlier) => {
-                    self.pods.remove(&file);
-                    let key = &pod.key;
-                    Err(format!("{key} is in {earlier} already; that one is used"))
-                }
-                None => Ok(pod),
             });
             let place = Place::File(file.clone());
             match parsed {
@@ -72,17 +67,30 @@ impl ManifestFolder {
                 }
             }
         }
+        self.choose();
     }
 
     /// Returns whether the folder and every file in it could be read.
     pub(super) fn is_readable(&self) -> bool {
-        self.problems.0.is_empty()
+        let mut places = self.problems.0.keys();
+        places.all(|place| matches!(place, Place::Copy(_)))
     }
 
-    /// Returns another file whose Pod has this key.
-    fn earlier(&self, key: &PodKey, file: &str) -> Option<&String> {
-        let mut pods = self.pods.iter();
-        pods.find_map(|(other, pod)| (other != file && pod.key == *key).then_some(other))
+    /// Decides which file counts where several have one Pod: the one that was there first.
+    fn choose(&mut self) {
+        let pods = &self.pods;
+        self.used
+            .retain(|key, file| pods.get(file).is_some_and(|pod| pod.key == *key));
+        for (file, pod) in pods {
+            let used = self.used.entry(pod.key.clone());
+            let used = used.or_insert_with(|| file.clone());
+            let place = Place::Copy(file.clone());
+            if used == file {
+                self.problems.retain(|other| *other != place);
+            } else if self.problems.note(place, used) {
+                warn!(%file, pod = %pod.key, "manifest left out: the Pod is in {used} already, and that one is used");
+            }
+        }
     }
 
     /// Returns the Pod of each file, by file name.
@@ -92,8 +100,9 @@ impl ManifestFolder {
 
     /// Returns the Pods to run. Where two files name one Pod, the file that was read first counts.
     pub(super) fn desired(&self) -> BTreeMap<PodKey, &StaticPod> {
-        let pods = self.pods.values();
-        pods.map(|pod| (pod.key.clone(), pod)).collect()
+        let used = self.used.iter();
+        used.filter_map(|(key, file)| Some((key.clone(), self.pods.get(file)?)))
+            .collect()
     }
 }
 
@@ -106,6 +115,8 @@ struct Problems(BTreeMap<Place, String>);
 enum Place {
     Folder,
     File(String),
+    /// A file whose Pod another file has, too.
+    Copy(String),
 }
 
 impl Problems {
@@ -198,12 +209,14 @@ mod tests {
         // It comes before the other by name.
         write("try-2.yaml");
         folder.read();
-        assert_eq!(Vec::from_iter(folder.pods().keys()), ["try.yaml"]);
-        assert!(!folder.is_readable());
+        let used = |folder: &ManifestFolder| Vec::from_iter(folder.used.values().cloned());
+        assert_eq!(used(&folder), ["try.yaml"]);
+        assert_eq!(folder.desired().len(), 1);
+        assert!(folder.is_readable());
 
         fs::remove_file(dir.path().join("try.yaml")).unwrap();
         folder.read();
-        assert_eq!(Vec::from_iter(folder.pods().keys()), ["try-2.yaml"]);
-        assert!(folder.is_readable());
+        assert_eq!(used(&folder), ["try-2.yaml"]);
+        assert!(folder.problems.0.is_empty());
     }
 }

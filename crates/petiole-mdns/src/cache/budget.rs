@@ -4,7 +4,7 @@
 //! the cache, and that of its source. A source may use at most half of the capacity that the other sources leave, of
 //! records, of services and of bytes, so that no single source fills the cache. A quarter of the capacity is reserved
 //! for preferred services: a record of theirs that the open part does not admit is counted there. No record
-//! is evicted for a new one, because known records may be in use.
+//! is evicted for another's new one, because known records may be in use; of a record that should be unique the newest versions stay.
 use super::{
     super::{
         name::Name,

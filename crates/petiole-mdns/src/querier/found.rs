@@ -102,7 +102,7 @@ impl Querier {
                 {
                     known.extend(addresses);
                 }
-                Some((first, _)) => first.twin = Some(name.clone()),
+                Some((first, _)) => first.twin = Some(first.name.clone()),
             }
         }
         let (service, mut addresses) = found?;

@@ -8,7 +8,8 @@ use super::{
     },
     state::{Querier, Wanted},
 };
-use std::{collections::BTreeMap, time::Duration};
+use ipnet::IpNet;
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 /// The range of the wait before the first question, in milliseconds, so that hosts that start together do not ask
 /// together (RFC 6762 5.2).
@@ -20,11 +21,16 @@ const LOST_PAUSE: Duration = Duration::from_millis(1500);
 
 impl Querier {
     /// Sets the interfaces to browse on. The records of a removed interface are dropped (RFC 6762 10.3). On an interface that is
-    /// new or has other addresses, the questions restart. The addresses of the `unused` ones are this machine's, too.
-    pub fn set_links(&mut self, links: Vec<Link>, unused: &[Link], now: Duration) {
-        self.own = (links.iter().chain(unused))
-            .flat_map(|link| link.addresses.iter().map(|net| net.addr()))
-            .collect();
+    /// new or has other addresses, the questions restart. The addresses of the `others` are this machine's, too.
+    pub fn set_links(&mut self, links: Vec<Link>, others: &[Link], now: Duration) {
+        let addresses = |links: &[Link]| -> Vec<IpAddr> {
+            let nets = links.iter().flat_map(|link| &link.addresses);
+            nets.map(IpNet::addr).collect()
+        };
+        self.own = addresses(&links).into_iter().collect();
+        // A link-local address is that of another host on another link.
+        let others = addresses(others).into_iter();
+        self.own.extend(others.filter(|ip| !is_link_local(*ip)));
         let new: BTreeMap<u32, Link> = links.into_iter().map(|l| (l.index, l)).collect();
         let gone: Vec<u32> = (self.links.iter())
             .filter(|(index, state)| new.get(index).is_none_or(|l| l.name != state.link.name))
@@ -70,10 +76,11 @@ impl Querier {
 
     /// Begins the questions for a type anew, unless one is about to be sent: a service that nobody has heard of is found as soon
     /// as by the first subscription.
-    pub(super) fn browse_anew(&mut self, browsed: &Name, now: Duration) {
+    pub(super) fn browse_anew(&mut self, wanted: &Wanted, now: Duration) {
         let first = now + self.between(FIRST_QUESTION);
-        for state in self.links.values_mut() {
-            let browse = state.browses.get_mut(browsed);
+        let links = self.links.values_mut();
+        for state in links.filter(|state| wanted.interfaces.uses(&state.link.name)) {
+            let browse = state.browses.get_mut(&wanted.browsed);
             if let Some(browse) = browse.filter(|b| b.series.next > now + ABOUT_TO_ASK) {
                 browse.series = Series::new(first, CONTINUOUS_MAX);
                 state.look_at(first);
@@ -133,6 +140,13 @@ impl Querier {
                 Kind::Nsec => false,
             })
         });
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
     }
 }
 

@@ -330,8 +330,9 @@ impl Querier {
         if let Some(state) = self.links.get_mut(&link) {
             let known = state.hosts.entry(host.clone());
             let known = known.or_insert_with(|| Host::new(now));
-            // A host whose services were all lost is not asked for.
-            if known.services.insert(name.clone()) {
+            // A host whose services were all lost is not asked for any more.
+            let is_known = [Kind::A, Kind::Aaaa].map(|kind| self.cache.has(link, host, kind));
+            if known.services.insert(name.clone()) && is_known == [false; 2] {
                 let ask = || Series::new(now + RESOLVE_DELAY, MISSING_MAX);
                 known.ask.get_or_insert_with(ask);
             }

@@ -210,7 +210,7 @@ impl Querier {
 
     /// Begins to browse. The caller chooses the id; a subscription with the same one is replaced.
     pub fn subscribe(&mut self, id: u64, wanted: Wanted, now: Duration) {
-        let (base, browsed) = (wanted.base.clone(), wanted.browsed.clone());
+        let new = wanted.clone();
         self.subscriptions.insert(
             id,
             Subscription {
@@ -220,9 +220,9 @@ impl Querier {
             },
         );
         self.reconcile(now);
-        self.browse_anew(&browsed, now);
+        self.browse_anew(&new, now);
         let known = self.links.values().flat_map(|state| state.services.keys());
-        let known = known.filter(|name| name.is_below(&base)).cloned();
+        let known = known.filter(|name| name.is_below(&new.base)).cloned();
         self.dirty.extend(known);
     }
 

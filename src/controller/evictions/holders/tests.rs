@@ -175,6 +175,9 @@ fn while_a_pod_begins_or_ends_no_other_is_taken_for_it() {
     // Nobody's status names the slot of a claim that only a sidecar uses. Where all are lost, it does not matter which is whose.
     let both = held(&["cam-0", "cam-1"], &["cam-0", "cam-1"]);
     assert_eq!(found(&both, &[plain("a")]), ["a", ""]);
+    // One that waits for its own has none of them.
+    let waits = pod("a", 1, &[], json!({"status": {"phase": "Pending"}}));
+    assert_eq!(found(&both, &[waits]), ["", ""]);
 }
 
 #[test]
