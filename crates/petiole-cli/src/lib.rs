@@ -26,7 +26,10 @@ use clap::Subcommand;
 use petiole_base::yaml;
 use petiole_cluster as cluster;
 use petiole_model::{api, model};
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -44,7 +47,8 @@ pub fn exit_code(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<table::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {error:#}");
+            // `eprintln` panics where the terminal is closed.
+            writeln!(io::stderr(), "{program}: {error:#}").ok();
             ExitCode::FAILURE
         }
     }

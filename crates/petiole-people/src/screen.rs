@@ -6,7 +6,7 @@ use ratatui::{
     style::{Color, Modifier, Style},
     widgets::{Block, Borders, Row, Table, TableState},
 };
-use std::{thread, time::Duration};
+use std::{mem::ManuallyDrop, thread, time::Duration};
 use tokio::sync::mpsc;
 
 /// The interval at which the key reader checks whether its receiver still exists.
@@ -14,13 +14,14 @@ const KEY_WAIT: Duration = Duration::from_millis(200);
 
 /// The terminal in full-screen mode. Dropping it restores the previous content.
 pub struct Screen {
-    terminal: DefaultTerminal,
+    /// Its own end would write an error to the terminal, and panic where that is closed.
+    terminal: ManuallyDrop<DefaultTerminal>,
 }
 
 impl Screen {
     pub fn open() -> anyhow::Result<Self> {
         Ok(Self {
-            terminal: ratatui::try_init()?,
+            terminal: ManuallyDrop::new(ratatui::try_init()?),
         })
     }
 
@@ -32,7 +33,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        self.terminal.show_cursor().ok();
+        ratatui::try_restore().ok();
     }
 }
 
