@@ -6,9 +6,14 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::support::mdns_publisher::{Announced, Publisher};
+use crate::support::{
+    fake_plugin::eventually,
+    mdns_publisher::{Announced, Publisher},
+};
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
@@ -106,7 +111,50 @@ fn the_story_is_reported_to_its_end_and_leaves_nothing() {
     demo.prints("the demo has removed its files");
     assert!(demo.process.wait().unwrap().success());
     let prefix = format!("petiole-demo-{}-", demo.process.id());
-    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap();
+    let entries = fs::read_dir(std::env::temp_dir()).unwrap();
     let mut names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.find(|name| name.starts_with(&prefix)), None);
+}
+
+/// Returns the ids of the processes of the demo's containers.
+fn containers(folder: &Path) -> Vec<String> {
+    let demos = fs::read_dir(folder).unwrap().flatten();
+    let records = demos.flat_map(|demo| fs::read_dir(demo.path().join("containers")));
+    let names = records
+        .flatten()
+        .flatten()
+        .map(|record| record.path().file_stem().unwrap().to_owned());
+    names.map(|name| name.into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_demo_whose_terminal_is_closed_leaves_nothing() {
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: needs script(1)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // `script` is the terminal. Whoever runs the tests may ignore the signal of its end.
+    let demo = format!("{} demo", env!("CARGO_BIN_EXE_petiole"));
+    let mut terminal = Command::new("env")
+        .args(["--default-signal=HUP", "script", "--quiet", "--command"])
+        .args([&demo, "/dev/null"])
+        .env("TMPDIR", folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("three brokers run", async || {
+        containers(folder.path()).len() == 3
+    })
+    .await;
+    let brokers = containers(folder.path());
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    eventually("its folder is gone", async || {
+        fs::read_dir(folder.path()).unwrap().next().is_none()
+    })
+    .await;
+    let is_there = |pid: &&String| Path::new("/proc").join(pid).exists();
+    assert_eq!(brokers.iter().find(is_there), None);
 }

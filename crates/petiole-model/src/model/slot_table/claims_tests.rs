@@ -146,6 +146,25 @@ fn a_look_that_began_before_a_claim_ended_does_not_give_it_its_slot_again() {
     assert!(!table.is_free(&held.slot), "a later look is right");
 }
 
+/// The agent was started again with claims switched off, while a Pod has one.
+#[test]
+fn a_claim_that_no_record_names_any_more_keeps_the_slot_that_its_instance_shows() {
+    let own = ObservedSlots {
+        is_own: true,
+        ..observed("cam-1", 1, &[(0, "claim:u-1:node-a")])
+    };
+    let mut table = SlotTable::new("node-a");
+    table.observe([own]);
+    table.confirm(vec![], table.arrivals(), Duration::from_secs(1));
+    let own = Resource::Instance("cam-1".into());
+    let taken = table.plan_claim(&own, &[vec!["cam-1-0".to_owned()]], &BTreeSet::new());
+    assert!(
+        matches!(taken, Err(ClaimError::HeldHere { .. })),
+        "{taken:?}"
+    );
+    assert_eq!(table.held().len(), 1);
+}
+
 /// Pods of several nodes may have one claim. One node holds the slot, and when it ends there, the next look finds it free.
 #[test]
 fn a_claim_that_pods_of_two_nodes_have_takes_one_slot() {
