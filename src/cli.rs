@@ -135,7 +135,7 @@ impl Cli {
     }
 }
 
-/// Runs the subcommand until it ends or the process receives SIGINT or SIGTERM.
+/// Runs the subcommand until it ends or the process receives a signal to end.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     open_files::allow_all();
     match cli.command {

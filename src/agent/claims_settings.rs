@@ -80,14 +80,16 @@ impl Claims {
 fn given(folder: &Path, uid: &str) -> Option<Use> {
     let path = cdi_file(folder, uid);
     let read = |path: &Path| files::read_text(path, limits::CDI_FILE_BYTES_MAX as u64);
-    let text = read(&path).or_else(|_| read(&path.with_extension(KEPT_BACK)));
+    let text = read(&path).or_else(|_| read(&kept_back(folder, uid)));
     Some(claim_file::use_of(uid, &text.ok()?))
 }
-
-/// The extension of a CDI file that containers are not to get: a runtime reads `.json` and `.yaml` alone.
-pub(super) const KEPT_BACK: &str = "moved";
 
 /// Returns the path of the CDI file of a claim.
 pub(super) fn cdi_file(folder: &Path, uid: &str) -> PathBuf {
     folder.join(dra::cdi_file_name(uid))
+}
+
+/// Returns the path to which it is renamed while containers are not to get it: a runtime reads `.json` and `.yaml` alone.
+pub(super) fn kept_back(folder: &Path, uid: &str) -> PathBuf {
+    cdi_file(folder, uid).with_extension("moved")
 }

@@ -18,7 +18,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, Node, Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use petiole_cli::table::{Columns, Output, print, render, row};
+use petiole_cli::table::{Columns, Output, print, print_error, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         Kind::Configurations => {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
             // A manifest that cannot be read has no row.
-            eprint!("{}", folder::errors(&state)?);
+            print_error(&folder::errors(&state)?);
             let columns = || configuration_columns(&list.items);
             let metadata = list.items.iter().map(|object| &object.metadata);
             render(output, &list, columns, || {

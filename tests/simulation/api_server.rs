@@ -52,7 +52,7 @@ pub(super) struct Entry<T> {
     pub(super) version: u64,
     /// The author of the change.
     pub(super) by: String,
-    /// As the watches show it.
+    /// The change as the watches show it.
     pub(super) shown: OnceCell<Change>,
 }
 

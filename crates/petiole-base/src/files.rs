@@ -134,6 +134,14 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Renames the file at `from`. A file that does not exist is not an error. Errors name the path.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(from, &e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Removes a folder with its files. One that is gone is no error.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {

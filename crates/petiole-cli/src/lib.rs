@@ -26,10 +26,7 @@ use clap::Subcommand;
 use petiole_base::yaml;
 use petiole_cluster as cluster;
 use petiole_model::{api, model};
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -47,14 +44,13 @@ pub fn exit_code(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<table::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            // `eprintln` panics where the terminal is closed.
-            writeln!(io::stderr(), "{program}: {error:#}").ok();
+            table::print_error(&format!("{program}: {error:#}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs the subcommand until it ends or the process receives SIGINT or SIGTERM.
+/// Runs the subcommand until it ends or the process receives a signal to end.
 pub async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Check(flags) => check::run(flags).await,

@@ -4,7 +4,7 @@ use crate::colors;
 use crate::model::printable::printable;
 #[cfg(feature = "people")]
 use clap::ValueEnum;
-use std::io::{ErrorKind, Write as _, stdout};
+use std::io::{ErrorKind, Write as _, stderr, stdout};
 use tabwriter::TabWriter;
 
 /// The rows of a table. The first one contains the names of the columns.
@@ -85,6 +85,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         Err(e) => Err(anyhow::Error::new(e).context("stdout cannot be written")),
     }
+}
+
+/// Writes to stderr. An error of that has no reader: the terminal may be closed, and `eprint` panics then.
+pub fn print_error(text: &str) {
+    stderr().write_all(text.as_bytes()).ok();
 }
 
 #[cfg(test)]

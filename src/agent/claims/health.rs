@@ -5,6 +5,7 @@ use super::{
 };
 use crate::{
     agent::{
+        connections::MOVED,
         device_state::{DeviceState, device_state, why_gone},
         plugins::Inputs,
     },
@@ -34,10 +35,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// The time after which a device is unknown if no report has come: three reports may be missed.
 const VALID_FOR: Duration = Duration::from_secs(40);
-
-/// Why a container that has such a device is not started again.
-const MOVED: &str =
-    "its device is reached in another way than when its Pod was started: delete the Pod";
 
 /// The claims that are prepared, and what says how their devices are.
 pub(super) struct Held {
@@ -76,41 +73,51 @@ impl Held {
         let book = self.book.clone();
         let entries = spawn_blocking(move || book.entries()).await??;
         let instances = self.inputs.store.instances().borrow().clone();
-        let instance = |one: &HeldDevice| instance_of(&one.pool, &one.device, &instances);
-        let devices = entries.iter().flat_map(|entry| &entry.devices);
+        let name = |one: &HeldDevice| (one.pool.clone(), one.device.clone());
+        let mut devices: BTreeMap<(String, String), Option<InstanceKey>> = BTreeMap::new();
         // Several claims may have shares of one device.
-        let devices: BTreeMap<_, _> = devices
-            .map(|one| ((&*one.pool, &*one.device), instance(one)))
-            .collect();
+        for one in entries.iter().flat_map(|entry| &entry.devices) {
+            let instance = || instance_of(&one.pool, &one.device, &instances);
+            devices.entry(name(one)).or_insert_with(instance);
+        }
         let now = devices.values().flatten();
         let now = now.filter_map(|key| Some((key.name.clone(), self.inputs.connection(key)?)));
         let now: Reached = now.collect();
         let claims = entries.iter().map(|entry| OfClaim {
             uid: entry.claim.uid.clone(),
-            instances: (entry.devices.iter().filter_map(instance))
-                .map(|key| key.name)
+            instances: (entry.devices.iter())
+                .filter_map(|one| devices[&name(one)].as_ref())
+                .map(|key| key.name.clone())
                 .collect(),
         });
         let (folders, claims) = (self.folders.clone(), claims.collect());
         let found = spawn_blocking(move || folders.look_at_all(claims, &now)).await?;
         let new = devices.values().flatten();
         for key in new.filter(|key| found.contains(&key.name) && !moved.contains(&key.name)) {
-            warn!(instance = %key, "{}: {MOVED}", Reason::StartRefused);
-            let note = format!("node {}: {MOVED}", self.inputs.settings.node_name);
+            let note = format!(
+                "node {}: the device {MOVED}",
+                self.inputs.settings.node_name
+            );
+            warn!(instance = %key, "{}: {note}", Reason::StartRefused);
             (self.inputs.store).warn(&About::Instance(key.clone()), Reason::StartRefused, note);
         }
         *moved = found;
         let report = devices.into_iter().map(|((pool, device), key)| {
             let (health, message) = match &key {
-                Some(key) if moved.contains(&key.name) => (Health::Unhealthy, MOVED),
-                key => self.health(key.as_ref(), &instances),
+                Some(key) if moved.contains(&key.name) => {
+                    (Health::Unhealthy, format!("it {MOVED}"))
+                }
+                key => {
+                    let (health, message) = self.health(key.as_ref(), &instances);
+                    (health, message.to_owned())
+                }
             };
             DeviceHealth {
-                pool: pool.to_owned(),
-                device: device.to_owned(),
+                pool,
+                device,
                 health,
                 valid_for: VALID_FOR,
-                message: message.to_owned(),
+                message,
             }
         });
         Ok(report.collect())

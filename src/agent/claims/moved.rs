@@ -3,14 +3,14 @@
 //! not start.
 use super::super::{
     cdi_files,
-    claims_settings::{KEPT_BACK, cdi_file},
+    claims_settings::{cdi_file, kept_back},
     connections::ConnectionDigest,
 };
 use crate::{files, model::instance_name::InstanceName};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
+    io,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tracing::warn;
@@ -27,11 +27,11 @@ pub(super) type Reached = BTreeMap<InstanceName, ConnectionDigest>;
 /// The folders of the files of claims.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
-    /// That of the CDI files.
+    /// The folder of the CDI files.
     cdi: PathBuf,
-    /// That of what containers may read of their devices.
+    /// The folder of what containers may read of their devices.
     metadata: PathBuf,
-    /// Whoever writes, renames or removes files of a claim holds it, and does nothing else meanwhile.
+    /// The lock is held while files of a claim are written, renamed or removed, and never over an await.
     changing: Arc<Mutex<()>>,
 }
 
@@ -66,9 +66,8 @@ impl Folders {
         let _changing = self.change();
         let noted = serde_json::to_string(reached).map_err(|e| e.to_string())?;
         cdi_files::replace(&self.of_claim(uid).join(FILE), &noted)?;
-        let file = cdi_file(&self.cdi, uid);
-        cdi_files::replace(&file, text)?;
-        files::remove(&file.with_extension(KEPT_BACK)).map_err(|e| e.to_string())
+        cdi_files::replace(&cdi_file(&self.cdi, uid), text)?;
+        files::remove(&kept_back(&self.cdi, uid)).map_err(|e| e.to_string())
     }
 
     /// Keeps the CDI file of a claim back, or gives it back. Returns the Instances whose devices have moved.
@@ -77,12 +76,11 @@ impl Folders {
         let then = files::read_text(&self.of_claim(uid).join(FILE), FILE_BYTES_MAX);
         let then: Reached = serde_json::from_str(&then.unwrap_or_default()).unwrap_or_default();
         let moved = moved(&then, now);
-        let file = cdi_file(&self.cdi, uid);
-        let kept_back = file.with_extension(KEPT_BACK);
+        let (file, kept_back) = (cdi_file(&self.cdi, uid), kept_back(&self.cdi, uid));
         if !moved.is_empty() {
-            rename(&file, &kept_back)?;
+            files::rename(&file, &kept_back)?;
         } else if then.keys().all(|instance| now.contains_key(instance)) {
-            rename(&kept_back, &file)?;
+            files::rename(&kept_back, &file)?;
         }
         Ok(moved)
     }
@@ -112,9 +110,8 @@ impl Folders {
     /// Removes what there is of a claim.
     pub(super) fn remove(&self, uid: &str) -> io::Result<()> {
         let _changing = self.change();
-        let file = cdi_file(&self.cdi, uid);
-        files::remove(&file)?;
-        files::remove(&file.with_extension(KEPT_BACK))?;
+        files::remove(&cdi_file(&self.cdi, uid))?;
+        files::remove(&kept_back(&self.cdi, uid))?;
         files::remove_folder(&self.of_claim(uid))
     }
 }
@@ -125,17 +122,10 @@ pub(super) struct OfClaim {
     pub(super) instances: Vec<InstanceName>,
 }
 
-/// Renames a file, if it is there.
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(files::at(from, &e)),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_claim_has_its_file_while_its_devices_are_reached_as_when_it_was_prepared() {

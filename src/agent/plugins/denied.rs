@@ -1,6 +1,6 @@
 //! The reasons why a call of the kubelet is refused, with the message for the kubelet and one word for metrics.
 use crate::{
-    agent::slots::Refusal,
+    agent::{connections::MOVED, slots::Refusal},
     model::{container_nodes::NodesRefused, limits, resource_name::ResourceName},
 };
 use tonic::Status;
@@ -58,9 +58,7 @@ impl Denied {
     /// The connection to the device of `whose` has changed since its container got the values.
     pub(super) fn moved(whose: &str) -> Self {
         Self {
-            status: Status::failed_precondition(format!(
-                "the device of {whose} is reached differently now (its address, port, mounts, device nodes or CDI names changed, or containerDevices of its Configuration) than when this container started: delete the Pod, its successor gets the new values"
-            )),
+            status: Status::failed_precondition(format!("the device of {whose} {MOVED}")),
             word: "device_changed",
         }
     }

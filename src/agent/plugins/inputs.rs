@@ -68,7 +68,8 @@ impl Inputs {
         watched
     }
 
-    /// Returns the digest of how a container would reach the device of an Instance now; `None` while it is not seen.
+    /// Returns the digest of how a container would reach the device of an Instance now; `None` while it is not seen, or
+    /// its Configuration is not used.
     pub(in crate::agent) fn connection(&self, key: &InstanceKey) -> Option<ConnectionDigest> {
         let instances = self.store.instances().borrow().clone();
         let instance = instances.get(key)?;

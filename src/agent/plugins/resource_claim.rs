@@ -39,9 +39,9 @@ pub(in crate::agent) struct DeviceRequest {
 
 /// What the containers of a claim get.
 pub(in crate::agent) struct ForClaim {
-    /// That of each request.
+    /// What the containers of each request get.
     pub(in crate::agent) edits: Vec<ContainerEdits>,
-    /// How they reach the device of each Instance.
+    /// The digest of how they reach the device of each Instance.
     pub(in crate::agent) connections: BTreeMap<InstanceName, ConnectionDigest>,
 }
 

@@ -140,10 +140,10 @@ fn pools(world: &World, offering: &Offering<'_>, before: Option<&Offered>) -> Ve
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let (pool, name) = (dra::pool_name(&of), dra::device_name(&key.name));
-            let was_shared = shared.contains(&(&*pool, &*name));
-            let has_shares = shares(instance, was_shared);
-            let device = device(key, instance, configuration, has_shares, &world.nodes);
+            let was_shared =
+                || shared.contains(&(&*dra::pool_name(&of), &*dra::device_name(&key.name)));
+            let is_shared = instance.spec.capacity > 1 || has_shares(instance, was_shared);
+            let device = device(key, instance, configuration, is_shared, &world.nodes);
             devices.entry(of).or_default().push(device);
         }
     }
@@ -181,7 +181,7 @@ fn device(
     key: &InstanceKey,
     instance: &Instance,
     configuration: &Configuration,
-    has_shares: bool,
+    is_shared: bool,
     nodes: &BTreeMap<NodeName, Arc<NodeState>>,
 ) -> Device {
     let status = instance.status.as_ref();
@@ -196,7 +196,6 @@ fn device(
     if free < 1 {
         taints.push(taint(IN_USE));
     }
-    let is_shared = all > 1 || has_shares;
     let one = || Quantity("1".to_owned());
     let slots = DeviceCapacity {
         value: Quantity(free.max(1).to_string()),
@@ -230,10 +229,10 @@ fn device(
 
 /// Returns whether claims may have shares of a device. The scheduler counts a device without capacity as free while a claim has a share
 /// of it, which it got when the device had more slots.
-fn shares(instance: &Instance, was_shared: bool) -> bool {
+fn has_shares(instance: &Instance, was_shared: impl FnOnce() -> bool) -> bool {
     match usages(instance, |is_claim| is_claim) {
         0 => false,
-        1 => was_shared,
+        1 => was_shared(),
         _ => true,
     }
 }

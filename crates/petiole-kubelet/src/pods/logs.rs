@@ -84,11 +84,7 @@ fn is_too_long(path: &Path) -> bool {
 /// Renames the rotated files, and drops the oldest one.
 fn rotate_older(path: &Path) -> io::Result<()> {
     for number in (1..FILES_MAX - 1).rev() {
-        let (from, to) = (rotated(path, number), rotated(path, number + 1));
-        match fs::rename(&from, to) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(files::at(&from, &e)),
-            Ok(()) | Err(_) => {}
-        }
+        files::rename(&rotated(path, number), &rotated(path, number + 1))?;
     }
     Ok(())
 }

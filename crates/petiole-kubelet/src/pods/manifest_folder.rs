@@ -98,7 +98,7 @@ impl ManifestFolder {
         &self.pods
     }
 
-    /// Returns the Pods to run. Where two files name one Pod, the file that was read first counts.
+    /// Returns the Pods to run.
     pub(super) fn desired(&self) -> BTreeMap<PodKey, &StaticPod> {
         let used = self.used.iter();
         used.filter_map(|(key, file)| Some((key.clone(), self.pods.get(file)?)))
@@ -197,6 +197,7 @@ mod tests {
         folder.read();
         assert!(folder.is_readable() && folder.pods().is_empty());
     }
+
     #[test]
     fn of_two_files_with_one_pod_the_one_that_was_there_first_counts() {
         let dir = tempfile::tempdir().unwrap();

@@ -19,21 +19,18 @@ pub(super) struct Notices {
 impl Notices {
     /// Notes a service that is left out only because its addresses are elsewhere.
     pub(super) fn note_elsewhere(&mut self, service: &Service) {
-        if self.elsewhere.len() < NAMES_MAX {
-            self.elsewhere.insert(service.fullname.clone());
-        }
+        note(&mut self.elsewhere, service);
     }
 
     /// Notes a device whose name or host name a different machine uses too, if one does.
     pub(super) fn note_twin(&mut self, service: &Service) {
-        let twin = service.twin.as_ref();
-        if twin == Some(&service.fullname) {
-            if self.namesakes.len() < NAMES_MAX {
-                self.namesakes.insert(service.fullname.clone());
+        match &service.twin {
+            Some(twin) if *twin == service.fullname => note(&mut self.namesakes, service),
+            Some(twin) if self.twins.len() < NAMES_MAX => {
+                let twin = (service.host.clone(), twin.clone());
+                self.twins.insert(service.fullname.clone(), twin);
             }
-        } else if let Some(twin) = twin.filter(|_| self.twins.len() < NAMES_MAX) {
-            let twin = (service.host.clone(), twin.clone());
-            self.twins.insert(service.fullname.clone(), twin);
+            Some(_) | None => {}
         }
     }
 
@@ -57,6 +54,12 @@ impl Notices {
         let (count, what) = (self.namesakes.len(), "names are those of two machines");
         let namesakes = such_as(count, first, what, NAMESAKES);
         (elsewhere.into_iter().chain(twins).chain(namesakes)).collect()
+    }
+}
+
+fn note(names: &mut BTreeSet<String>, service: &Service) {
+    if names.len() < NAMES_MAX {
+        names.insert(service.fullname.clone());
     }
 }
 
