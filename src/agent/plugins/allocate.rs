@@ -71,8 +71,8 @@ impl Allocator {
         let until = Instant::now() + ALLOCATE_TIMEOUT;
         let allocated = timeout_at(until, self.claim(resource, containers, Start::First)).await;
         // The task of the slots undoes the claim of a call that has ended.
-        let allocated =
-            allocated.unwrap_or_else(|_| Err(Denied::too_late(ALLOCATE_TIMEOUT.as_secs())));
+        let seconds = ALLOCATE_TIMEOUT.as_secs();
+        let allocated = allocated.unwrap_or(Err(Denied::TooLate { seconds }));
         let answer = counted(allocated).map_err(Status::from);
         if answer.is_err() {
             told(&self.inputs, resource, until).await;
@@ -155,8 +155,8 @@ impl Allocator {
             reply,
         };
         let sent = self.requests.send(Request::Claim(request)).await;
-        sent.map_err(|_| Denied::stopping())?;
-        let answer = answer.await.map_err(|_| Denied::stopping())?;
+        sent.map_err(|_| Denied::Stopping)?;
+        let answer = answer.await.map_err(|_| Denied::Stopping)?;
         Ok(answer?)
     }
 
@@ -168,7 +168,9 @@ impl Allocator {
     ) -> Result<(), Denied> {
         let has_moved = |(id, now): &(String, String)| self.connections.has_changed(id, now);
         if now.iter().any(has_moved) {
-            Err(Denied::moved(resource.name()))
+            Err(Denied::Moved {
+                whose: resource.name().to_owned(),
+            })
         } else {
             Ok(())
         }
@@ -222,7 +224,7 @@ impl Allocator {
         found: &BTreeMap<InstanceName, FoundDevice>,
     ) -> Result<(), Denied> {
         let written = self.inputs.cdi_files.write(cdi_files(found)).await;
-        written.map_err(|why| Denied::no_cdi_file(&why))
+        written.map_err(Denied::NoCdiFile)
     }
 
     fn check_connection(
@@ -242,9 +244,10 @@ impl Allocator {
             .get(&held.slot.instance)
             .map(FoundDevice::connection_digest);
         let now = now.as_ref();
-        let moved = |whose: &str| Err(Denied::moved(whose));
         match given {
-            Some(given) if Some(&given) != now => moved(&held.key.to_string()),
+            Some(given) if Some(&given) != now => Err(Denied::Moved {
+                whose: held.key.to_string(),
+            }),
             Some(_) => Ok(()),
             // Slots that were claimed again, and those of Akri, have no annotation. This agent may remember the digest.
             None => {
@@ -312,7 +315,9 @@ impl Allocator {
         });
         match waiting.await {
             Ok(found) => found,
-            Err(_) => Err(Denied::not_seen(self.inputs.clock.uptime().as_secs())),
+            Err(_) => Err(Denied::NotSeen {
+                uptime_seconds: self.inputs.clock.uptime().as_secs(),
+            }),
         }
     }
 
@@ -327,7 +332,7 @@ impl Allocator {
         let validated = self.inputs.validated.borrow().clone();
         let mut found = BTreeMap::new();
         for key in keys {
-            let missing = || Denied::gone(format!("Instance {key} is gone"));
+            let missing = || Denied::Gone(format!("Instance {key} is gone"));
             let (state, configuration) = match offer {
                 Some(offer) => (offer.state(&key.name, &discoveries), offer.key.clone()),
                 None => {
@@ -346,7 +351,7 @@ impl Allocator {
                         None => format!("the device of Instance {key}"),
                     };
                     let message = format!("{whose} {why}");
-                    return Err(Denied::gone(message));
+                    return Err(Denied::Gone(message));
                 }
                 DeviceState::Seen(device) => {
                     let name = key.name.clone();

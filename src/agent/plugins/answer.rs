@@ -86,7 +86,7 @@ pub(super) fn edits(
     for slot in slots {
         let found = found
             .get(&slot.instance)
-            .ok_or_else(|| Denied::internal(format!("{slot} was not looked at")))?;
+            .ok_or_else(|| Denied::Internal(format!("{slot} was not looked at")))?;
         wish = found.wish();
         given.push(Given {
             digest: &found.digest,
@@ -110,13 +110,17 @@ fn bounded(
     };
     // Counted before it is built, in which each value is there twice.
     if devices.iter().map(bytes).sum::<usize>() > limits::ANSWER_BYTES_MAX {
-        return Err(Denied::too_large(devices.len()));
+        return Err(Denied::TooLarge {
+            devices: devices.len(),
+        });
     }
-    let edits = ContainerEdits::of(devices, wish).map_err(|e| Denied::nodes(&e))?;
+    let edits = ContainerEdits::of(devices, wish)?;
     if wire(edits.clone()).encoded_len() <= limits::ANSWER_BYTES_MAX {
         Ok(edits)
     } else {
-        Err(Denied::too_large(devices.len()))
+        Err(Denied::TooLarge {
+            devices: devices.len(),
+        })
     }
 }
 

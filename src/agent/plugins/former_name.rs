@@ -27,8 +27,11 @@ pub(super) async fn check(
         let by_resource = records.held_by_resource().into_iter();
         let mut others = by_resource.filter(|(other, _)| *other != name);
         others.find_map(|(other, ids)| {
-            let id = held.iter().find(|id| ids.contains(**id))?;
-            Some(Denied::former_name(id, &other))
+            let id = held.iter().find(|id| ids.contains(**id))?.to_string();
+            Some(Denied::FormerName {
+                id,
+                resource: other,
+            })
         })
     };
     // A fresh look costs the kubelet a write: only for what the records have. Whoever cannot be asked says nothing against it:

@@ -57,7 +57,7 @@ impl Allocator {
         let read = async {
             match timeout(READ_TIMEOUT, read).await {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(_)) | Err(_) => Err(Denied::not_read()),
+                Ok(Err(_)) | Err(_) => Err(Denied::NotRead),
             }
         };
         self.while_deciding(read).await?;
@@ -75,7 +75,7 @@ impl Allocator {
         requests: &[DeviceRequest],
     ) -> Result<ForClaim, Status> {
         let Some(_call) = self.inputs.decisions.begin().await else {
-            return Err(Denied::stopping().into());
+            return Err(Denied::Stopping.into());
         };
         Ok(self.claim_for(uid, requests).await?)
     }
@@ -120,7 +120,7 @@ impl Allocator {
         tokio::select! {
             biased;
             done = waits => done,
-            () = self.inputs.decisions.over() => Err(Denied::stopping()),
+            () = self.inputs.decisions.over() => Err(Denied::Stopping),
         }
     }
 
