@@ -24,6 +24,7 @@ mod evictions;
 pub(crate) mod fixtures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod held_before;
 mod index;
 mod lease;
 mod lists;

@@ -48,16 +48,18 @@ impl Brokers {
         &mut self,
         reported: &Reported<'_>,
         now: Timestamp,
+        clock: Timestamp,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
         let world = reported.world;
-        let mut notices = self.memory.observe(world, now);
+        let mut notices = self.memory.observe(world, now, clock);
         let planned = plan(&Input {
             world,
             device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &self.resource_prefix,
             now,
+            clock,
         });
         for (configuration, (digest, error)) in &planned.broken {
             let specs = &mut self.memory.specs;

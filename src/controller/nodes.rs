@@ -7,7 +7,8 @@ pub(crate) mod notices;
 mod patch;
 pub(crate) mod plan;
 
-pub(super) use looks::{not_gone, pods_of, that_may_run};
+use looks::not_gone;
+pub(super) use looks::{pods_of, that_may_run};
 pub(crate) use lost::{is_working, settles_in};
 
 use super::{

@@ -4,13 +4,14 @@
 //! Each object is noted under its part as it arrives, from a watch or as the answer to a write, and says which parts are
 //! to be planned again. Nodes and NodeDevices belong to each part, but a part shows only the reports about its own
 //! Configurations. The part without a name has nodes alone.
-pub(crate) use super::{index::Touched, news::News};
 use super::{
+    held_before::HeldBefore,
     index::{Index, Tag, part_of},
     news::KINDS,
     shown::{Origin, Shown, Turned, Versioned},
     world::{BrokerJob, BrokerPod, NodeState, OwnedService, OwnedSlice, Scope, World},
 };
+pub(crate) use super::{index::Touched, news::News};
 use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::{changes::Change, watch::Objects},
@@ -100,6 +101,7 @@ impl Cluster {
             jobs,
             nodes: whole.nodes.clone(),
             node_devices: whole.node_devices.clone(),
+            held_before: whole.held_before.clone(),
             services: BTreeMap::new(),
             slices: only(&whole.slices, index.slices.with(&of_part)),
             scope: Some(Scope {
@@ -206,6 +208,7 @@ impl Cluster {
             News::Slices(self.slices.overdue(now)),
             News::Configurations(self.configurations.overdue(now)),
         ];
+        HeldBefore::expire(&mut Arc::make_mut(&mut self.whole).held_before, now);
         let mut touched = Touched::default();
         for news in news {
             touched
@@ -240,7 +243,11 @@ impl Cluster {
                 each(shown, objects, changes, origin, on);
             }
             News::Instances(changes) => {
+                let held = &mut world.held_before;
                 let on = |key: &InstanceKey, turned: Turned<&Instance>| {
+                    if let [Some(was), None] = turned {
+                        HeldBefore::deleted(held, key, was);
+                    }
                     index.instance(key, turned, &mut touched);
                 };
                 let (shown, objects) = (&mut self.instances, &mut world.instances);

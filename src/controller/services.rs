@@ -197,7 +197,7 @@ where
         .await;
     result.map_err(|e| {
         if let kube::Error::Api(status) = &e
-            && is_refused(kind, status)
+            && is_refused(status)
         {
             return refused(&apply, status);
         }
@@ -209,7 +209,7 @@ fn refused(apply: &Apply, status: &Status) -> Written {
     let (reason, remedy) = match apply.kind {
         Kind::Service => (
             Reason::ServiceRefused,
-            "correct the ServiceSpec in the Configuration",
+            "correct the ServiceSpec in the Configuration, or have it allowed",
         ),
         Kind::DeviceService | Kind::EndpointSlice => (
             Reason::DeviceServiceRefused,
@@ -237,10 +237,8 @@ fn with_problem(tried: Tried, reason: Reason, note: &str) -> Written {
 }
 
 /// A spec that does not have the types of a ServiceSpec is answered with 500, as a server that is ill would.
-fn is_refused(kind: Kind, status: &Status) -> bool {
-    matches!(status.code, 400 | 422)
-        || status.message.contains("typed patch object")
-        || status.code == 403 && kind != Kind::Service
+fn is_refused(status: &Status) -> bool {
+    matches!(status.code, 400 | 403 | 422) || status.message.contains("typed patch object")
 }
 
 /// Returns whether an object has the owner that its manifest names.
@@ -342,6 +340,15 @@ mod tests {
         pass(&fake.shared, &mut services, &world, 61).await;
         let deleted = format!("DELETE {PATH}");
         assert_eq!(fake.asked().last(), Some(&deleted));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_a_quota_or_a_webhook_refuses_is_said_in_the_configuration() {
+        let fake = Fake::new(|request| refusal(if request.starts_with("GET") { 404 } else { 403 }));
+        let (mut services, world) = (Services::default(), world());
+        pass(&fake.shared, &mut services, &world, 0).await;
+        let problem = services.problems("cam", &world).remove(&key("cam"));
+        assert_eq!(problem.unwrap().reason, "ServiceRefused");
     }
 
     #[tokio::test]

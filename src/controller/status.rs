@@ -8,8 +8,8 @@ mod verdict;
 use super::{
     brokers::report::Reports,
     news::answered,
-    nodes::{not_gone, seen},
-    outcome::{Note, Problems, Tried, Written, tried},
+    nodes::seen,
+    outcome::{Note, Problems, Written, tried},
     queue::Waits,
     shared::Shared,
     world::{World, configuration},
@@ -108,9 +108,6 @@ pub(crate) fn notes<'a>(world: &World, action: &'a Action) -> impl Iterator<Item
 
 /// Writes a status.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
-    if !not_gone(shared, action.gone.clone()).await.is_empty() {
-        return Written::new(Tried::Failed);
-    }
     let params = patched_by(names::CONTROLLER_MANAGER);
     let patch = Patch::Json::<()>(action.patch.clone());
     let client = shared.client.clone();

@@ -174,6 +174,7 @@ impl Turns {
         if leads {
             // What has happened to nodes and devices since it led is not known.
             self.devices.memory = NodeMemory::default();
+            self.brokers.memory.forget_specs();
             self.services.forget();
             self.lists = Lists::new();
             self.statuses.lead(now.clock);
@@ -263,7 +264,10 @@ impl Turns {
         let (mut requests, mut waits) = match turn.stage {
             Stage::Devices => self.plan_devices(part, reported, now),
             Stage::Brokers => {
-                let (actions, waits) = self.brokers.plan(reported, steady, &mut self.notes);
+                let (actions, waits) = {
+                    let notes = &mut self.notes;
+                    self.brokers.plan(reported, steady, now.clock, notes)
+                };
                 (requests(actions, Request::Broker), waits)
             }
             Stage::Services => {

@@ -1,5 +1,8 @@
 //! The cluster, or a part of it, as plans read it: each object is reduced to what they need.
-use super::pod_state::{self, Unscheduled};
+use super::{
+    held_before::HeldBefore,
+    pod_state::{self, Unscheduled},
+};
 use crate::{
     api::{
         broker,
@@ -52,6 +55,8 @@ pub(crate) struct World {
     pub(crate) services: BTreeMap<ObjectKey, Arc<OwnedService>>,
     /// The EndpointSlices of the Services of devices.
     pub(crate) slices: BTreeMap<ObjectKey, Arc<OwnedSlice>>,
+    /// The slots of Instances that were deleted a short time ago. All parts share them.
+    pub(crate) held_before: Arc<HeldBefore>,
     /// The part that these objects are limited to. Nodes and NodeDevices are never limited, and a part has no Services:
     /// they are found by name, in the whole world.
     pub(crate) scope: Option<Scope>,

@@ -59,6 +59,10 @@ impl Surroundings for Alone<'_> {
         false
     }
 
+    fn slots_before(&self, _: &InstanceKey) -> Option<&BTreeMap<String, String>> {
+        None
+    }
+
     fn unseen_for(&self, _: &Instance) -> Option<Duration> {
         None
     }

@@ -16,7 +16,7 @@ use crate::{
         container_edits::stored_copy,
         division::share,
         instance_name::{InstanceKey, InstanceName},
-        slot::{SlotId, SlotOwner},
+        slot::{SlotId, SlotOwner, holders},
         typed_names::{ConfigurationKey, NodeName},
     },
 };
@@ -78,7 +78,8 @@ impl Merge<'_> {
                 continue;
             };
             let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
-            if let Some(instance) = instance(device, configuration, name, &seen) {
+            let usage = self.usage(&key(name), configuration.spec.capacity, &seen);
+            if let Some(instance) = instance(device, configuration, name, &seen, usage) {
                 places.take(place);
                 names.insert(key(name));
                 made.push(instance);
@@ -86,6 +87,39 @@ impl Merge<'_> {
         }
         own_names.report(&mut left_out);
         (made, left_out)
+    }
+
+    /// Returns the slots that containers have already: those that an Instance of this name showed when it was deleted, because a node
+    /// that has one may report later than the others, and those that nodes report. If two have one slot, the first gets it.
+    fn usage(
+        &self,
+        key: &InstanceKey,
+        capacity: i32,
+        seen: &NodeReports<'_>,
+    ) -> BTreeMap<String, String> {
+        let is_its = |slot: &String| {
+            slot.parse::<SlotId>().is_ok_and(|slot| {
+                slot.instance == key.name && i64::from(slot.index) < i64::from(capacity)
+            })
+        };
+        let owner = |usage: &String| SlotOwner::from_usage(usage).ok().flatten();
+        let mut known = BTreeMap::new();
+        for (slot, usage) in self.surroundings.slots_before(key).into_iter().flatten() {
+            let has_owner =
+                owner(usage).is_some_and(|owner| self.surroundings.has_node(owner.node()));
+            if is_its(slot) && has_owner {
+                known.insert(slot.clone(), usage.clone());
+            }
+        }
+        for (node, report) in seen {
+            for (slot, usage) in &report.usage {
+                let is_own = owner(usage).is_some_and(|owner| owner.node() == *node);
+                if is_its(slot) && is_own {
+                    known.entry(slot.clone()).or_insert_with(|| usage.clone());
+                }
+            }
+        }
+        known
     }
 
     /// Returns a problem if a Configuration has no place for one more device. Of the places for devices that all nodes may see,
@@ -213,6 +247,7 @@ fn instance(
     configuration: &Configuration,
     name: &InstanceName,
     seen: &NodeReports<'_>,
+    usage: BTreeMap<String, String>,
 ) -> Option<Instance> {
     let (first, properties) =
         (seen.iter()).find_map(|(node, report)| Some((*node, report.properties.as_ref()?)))?;
@@ -234,11 +269,17 @@ fn instance(
         capacity: configuration.spec.capacity,
         broker_properties: stored_copy(properties, &configuration.spec.broker_properties),
         shared: device.node.is_none(),
-        device_usage: usage(name, configuration.spec.capacity, seen),
+        device_usage: usage,
         nodes,
     };
-    let labels = spec.nodes.iter().map(|node| names::node_label(node));
-    let labels = labels.map(|label| (label, String::new())).collect_map();
+    // With the label a node that has a slot sees it.
+    let labelled = spec
+        .nodes
+        .iter()
+        .cloned()
+        .chain(holders(&spec.device_usage));
+    let labels = labelled.map(|node| (names::node_label(&node), String::new()));
+    let labels = labels.collect_map();
     let mut instance = Instance::new(name, spec);
     instance.metadata.namespace = Some(device.configuration.namespace.clone());
     let owner = configuration.controller_owner_ref(&());
@@ -254,22 +295,4 @@ fn instance(
     annotations.extend(connection.map(|it| (names::CONNECTION.to_owned(), it.clone())));
     instance.metadata.annotations = Some(annotations);
     Some(instance)
-}
-
-/// Returns the slots that containers have already. If two nodes report one slot, the first node gets it.
-fn usage(name: &str, capacity: i32, seen: &NodeReports<'_>) -> BTreeMap<String, String> {
-    let mut usage = BTreeMap::new();
-    for (node, report) in seen {
-        for (slot, owner) in &report.usage {
-            let is_its = slot.parse::<SlotId>().is_ok_and(|slot| {
-                slot.instance == name && i64::from(slot.index) < i64::from(capacity)
-            });
-            let is_own = (SlotOwner::from_usage(owner))
-                .is_ok_and(|owner| owner.is_some_and(|owner| owner.node() == *node));
-            if is_its && is_own {
-                usage.entry(slot.clone()).or_insert_with(|| owner.clone());
-            }
-        }
-    }
-    usage
 }

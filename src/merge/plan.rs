@@ -51,6 +51,9 @@ pub(crate) trait Surroundings {
     /// Returns whether the slots of a node in this Instance are given to others, because it is lost.
     fn is_released(&self, node: &NodeName, key: &InstanceKey, instance: &Instance) -> bool;
 
+    /// Returns the slots of an Instance of this name that was deleted a short time ago: containers may still have them.
+    fn slots_before(&self, key: &InstanceKey) -> Option<&BTreeMap<String, String>>;
+
     /// Returns how long no node has seen the device of an Instance; `None` if that was not watched.
     fn unseen_for(&self, instance: &Instance) -> Option<Duration>;
 }

@@ -9,14 +9,20 @@ use super::{
 };
 use crate::{
     api::{instance::Instance, names},
-    controller::world::{BrokerPod, World},
+    controller::{
+        clock::elapsed,
+        world::{BrokerPod, World},
+    },
     model::names::ObjectKey,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A broker that ran for so long and fails then starts over with the shortest wait.
-const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
+const RAN_WELL: Duration = Duration::from_mins(10);
 /// A broker whose device moves again and again, or is seen by other nodes, is replaced at most so often: anybody on a LAN can
 /// make one move.
 const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
@@ -42,7 +48,12 @@ pub(crate) struct BrokerMemory {
 
 impl BrokerMemory {
     /// Records what the world shows, or the parts of it that have changed. Returns the notices for users.
-    pub(crate) fn observe(&mut self, world: &World, now: Timestamp) -> Vec<Notice> {
+    pub(crate) fn observe(
+        &mut self,
+        world: &World,
+        now: Timestamp,
+        clock: Timestamp,
+    ) -> Vec<Notice> {
         let whole = world.whole();
         self.failures.observe(whole);
         self.avoided.observe(whole);
@@ -75,15 +86,34 @@ impl BrokerMemory {
                 configuration: instance.spec.configuration_key(&key.namespace),
                 digest: digest.cloned().unwrap_or_default(),
             };
+            let has_run = |started| elapsed(started, clock) >= RAN_WELL;
+            if pod.phase == "Running" && pod.started.is_some_and(has_run) {
+                self.forgive(&broker, pod);
+            }
             notices.extend(self.observe_pod(broker, pod, instance, now));
         }
         notices
+    }
+
+    /// Forgets which specs are refused: another replica may have made brokers of them since.
+    pub(crate) fn forget_specs(&mut self) {
+        self.specs = Specs::default();
     }
 
     /// Forgets the Instances that the whole world does not have any more.
     pub(crate) fn forget_gone(&mut self, whole: &World) {
         let uids: BTreeSet<&String> = uids(whole).collect();
         self.first_seen.retain(|uid, _| uids.contains(uid));
+    }
+
+    /// Forgets what was against a broker that runs well, and against its node.
+    fn forgive(&mut self, broker: &Broker, pod: &BrokerPod) {
+        if self.failures.is_of(broker) {
+            self.failures.forget(&broker.key);
+        }
+        if let Some(node) = &pod.node {
+            self.avoided.forget(&broker.instance, node);
+        }
     }
 
     fn observe_pod(
@@ -94,14 +124,6 @@ impl BrokerMemory {
         now: Timestamp,
     ) -> Option<Notice> {
         let key = &broker.key;
-        let has_run = pod.started.is_some_and(|started| now >= started + RAN_WELL);
-        let runs_well = pod.phase == "Running" && has_run;
-        if runs_well && self.failures.is_of(&broker) {
-            self.failures.forget(key);
-        }
-        if let Some(node) = pod.node.as_ref().filter(|_| runs_well) {
-            self.avoided.forget(&broker.instance, node);
-        }
         let is_counted = self.failures.carry_over(&broker, &pod.meta.uid);
         // Whatever has put it there may do the same with the next one.
         let stray = pod.node.as_ref().filter(|node| {
@@ -112,7 +134,7 @@ impl BrokerMemory {
             return None;
         }
         let ran = pod.finished.zip(pod.started);
-        if ran.is_some_and(|(finished, started)| finished.duration_since(started) >= RAN_WELL) {
+        if ran.is_some_and(|(finished, started)| elapsed(started, finished) >= RAN_WELL) {
             self.failures.forget(key);
         }
         let retry_in = self

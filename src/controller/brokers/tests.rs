@@ -110,7 +110,7 @@ async fn pass(client: Client, world: World) -> Pass {
     };
     let mut brokers = Brokers::new("akri.sh".parse().unwrap());
     let (now, mut notes) = (Timestamp::now(), vec![]);
-    let (actions, _) = brokers.plan(&Reported::new(&world), now, &mut notes);
+    let (actions, _) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
         let performed = perform(&shared, &action).await;
@@ -118,7 +118,7 @@ async fn pass(client: Client, world: World) -> Pass {
         brokers.settle(&world, &action, &performed.outcome, now);
         created.push(performed);
     }
-    let (_, waits) = brokers.plan(&Reported::new(&world), now, &mut notes);
+    let (_, waits) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
     Pass {
         is_failed,
         waits,

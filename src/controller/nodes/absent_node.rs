@@ -15,6 +15,8 @@ use tokio::time::Instant;
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(60);
 /// The agent of a node that was taken out joins again by then, if it runs.
 pub(crate) const REJOIN_TIME: Duration = Duration::from_secs(60);
+/// The time after which an agent that has answered is asked again: it writes nothing while nothing changes, as if it had ended.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_mins(5);
 /// The shortest and the longest time until the Pods of a deleted node are looked for again.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -38,12 +40,19 @@ pub(crate) struct AbsentNode {
     pub(crate) left: BTreeMap<InstanceKey, Instant>,
     /// The uid of its NodeDevices now.
     pub(crate) object_uid: Option<String>,
-    /// The uid of its NodeDevices when the node became lost. Another uid since then means that its agent lives.
-    uid_when_lost: Option<String>,
+    agent: Agent,
     /// The last look for its Pods, where it is deleted.
     pub(crate) look: Option<PodsLook>,
     /// The reported warnings about its slots.
     pub(crate) reported: BTreeSet<(InstanceKey, Wait)>,
+}
+
+/// What is known of the agent of a node that is lost. It is asked by the deletion of its NodeDevices, and answers by new ones.
+#[derive(Debug, Clone, Copy)]
+enum Agent {
+    Unknown,
+    Answered { at: Instant },
+    AskedAgain { at: Instant },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,7 +90,7 @@ pub(crate) enum Wait {
 impl AbsentNode {
     pub(crate) fn new(why: Why, before: Duration, object_uid: Option<String>, now: Now) -> Self {
         Self {
-            uid_when_lost: object_uid.clone(),
+            agent: Agent::Unknown,
             object_uid,
             why,
             noticed: now.instant,
@@ -97,14 +106,20 @@ impl AbsentNode {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
         let object_uid = object_of(name, world);
         let is_made_anew = object_uid.is_some() && object_uid != self.object_uid;
+        let agent = match self.agent {
+            _ if is_off(why) && !is_off(self.why) => Agent::Unknown,
+            _ if is_made_anew => Agent::Answered { at: now.instant },
+            Agent::Answered { .. } if object_uid.is_none() => Agent::AskedAgain { at: now.instant },
+            before => before,
+        };
         let mut absent = Self {
             why,
             object_uid,
+            agent,
             ..self
         };
         if is_off(why) && !is_off(self.why) {
             absent.left.clear();
-            absent.uid_when_lost.clone_from(&absent.object_uid);
         }
         // A deleted node is not named in Instances, but keeps its slots as long as its agent writes.
         if why == Why::Deleted && is_made_anew {
@@ -114,9 +129,23 @@ impl AbsentNode {
         absent
     }
 
-    /// Returns whether its agent lives: it has made its object anew.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.object_uid.is_some() && self.object_uid != self.uid_when_lost
+    /// Returns whether its agent lives, or has the time to answer again.
+    pub(crate) fn has_answered(&self, now: Instant) -> bool {
+        match self.agent {
+            Agent::Unknown => false,
+            Agent::Answered { .. } => true,
+            Agent::AskedAgain { at } => now - at < REJOIN_TIME,
+        }
+    }
+
+    /// Returns how long its agent is believed yet, and then asked again or given up.
+    pub(crate) fn is_believed_for(&self, now: Instant) -> Option<Duration> {
+        let (since, time) = match self.agent {
+            Agent::Unknown => return None,
+            Agent::Answered { at } => (at, ASKED_AGAIN_AFTER),
+            Agent::AskedAgain { at } => (at, REJOIN_TIME),
+        };
+        Some(time.saturating_sub(now - since))
     }
 
     pub(crate) fn age(&self, now: Instant) -> Duration {

@@ -16,10 +16,7 @@ use tracing::{debug, warn};
 
 /// Returns the suspects that may exist. The watch of the Nodes can be behind that of the Instances: the slots of a node
 /// that has just been added must not be given to others.
-pub(in crate::controller) async fn not_gone(
-    shared: &Shared,
-    suspects: BTreeSet<NodeName>,
-) -> BTreeSet<NodeName> {
+pub(super) async fn not_gone(shared: &Shared, suspects: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
     let nodes: Api<NodePart> = Api::all(shared.client.clone());
     let looks = suspects.into_iter().map(|name| {
         let nodes = &nodes;

@@ -219,12 +219,20 @@ impl NodeMemory {
     /// Returns whether a node whose Node object exists leaves its Instances. It does not if its agent lives: it has created its
     /// NodeDevices again.
     pub(crate) fn is_silent(&self, node: &NodeName, now: Instant) -> bool {
-        self.must_leave(node, now) && !self.has_answered(node)
+        self.must_leave(node, now) && !self.has_answered(node, now)
     }
 
     /// Returns whether a node is lost, and its agent lives.
-    pub(crate) fn has_answered(&self, node: &NodeName) -> bool {
-        self.absent.get(node).is_some_and(AbsentNode::has_answered)
+    pub(crate) fn has_answered(&self, node: &NodeName, now: Instant) -> bool {
+        let absent = self.absent.get(node);
+        absent.is_some_and(|absent| absent.has_answered(now))
+    }
+
+    /// Returns whether the agent of a node that is lost is to say whether it lives.
+    pub(crate) fn is_asked(&self, node: &NodeName, now: Instant) -> bool {
+        let absent = self.absent.get(node);
+        let believed = absent.and_then(|absent| absent.is_believed_for(now));
+        self.must_leave(node, now) && believed.is_none_or(|left| left.is_zero())
     }
 
     /// Returns the outlook of the slots of `node` in an Instance that it is to leave or has left. `release` is the time that
@@ -281,9 +289,12 @@ impl NodeMemory {
             None => LOST_AFTER.saturating_sub(absent.age(now)),
             Some(_) => Duration::ZERO,
         });
+        let believed = self.absent.values();
+        let believed = believed.filter_map(|absent| absent.is_believed_for(now));
         let outage = self.outage.iter().map(|outage| outage.lasts_in(now));
         // What they wait for is done when their time has come.
-        leave.chain(outage).filter(|wait| !wait.is_zero()).min()
+        let all = leave.chain(believed).chain(outage);
+        all.filter(|wait| !wait.is_zero()).min()
     }
 
     /// Records a report on an Instance.

@@ -158,7 +158,7 @@ fn silenced(world: &World, memory: &NodeMemory, now: Instant) -> impl Iterator<I
     let objects = world.node_devices.iter();
     objects.filter_map(move |(node, object)| {
         let is_gone = !world.nodes.contains_key(node);
-        (is_gone || memory.is_silent(node, now)).then(|| Action::DeleteNodeDevices {
+        (is_gone || memory.is_asked(node, now)).then(|| Action::DeleteNodeDevices {
             node: node.clone(),
             uid: object.metadata.uid.clone().unwrap_or_default(),
         })
@@ -211,6 +211,10 @@ impl Surroundings for Planner<'_> {
         self.outlook(key, instance, node) == Some(Outlook::Free)
     }
 
+    fn slots_before(&self, key: &InstanceKey) -> Option<&BTreeMap<String, String>> {
+        self.world.held_before.usage(key)
+    }
+
     fn unseen_for(&self, instance: &Instance) -> Option<Duration> {
         let seen = self.memory.last_seen(instance)?;
         Some(self.instant - seen)
@@ -226,7 +230,7 @@ impl Planner<'_> {
         // Its agent lives, and it is about to join again.
         let is_named = is_named
             || stays
-                && self.memory.has_answered(node)
+                && self.memory.has_answered(node, self.instant)
                 && self.device_reports.of(key, instance).contains_key(node);
         match (is_named && stays, &self.memory.outage) {
             (true, Some(_)) if self.memory.absent.contains_key(node) => Some(Outlook::Outage),

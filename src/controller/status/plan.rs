@@ -34,7 +34,7 @@ use crate::{
 use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -54,8 +54,6 @@ pub(crate) enum Object {
 pub(crate) struct Action {
     pub(crate) object: Object,
     pub(crate) patch: Patch,
-    /// The nodes that are taken for deleted.
-    pub(crate) gone: BTreeSet<NodeName>,
     /// The problems of Events: of each condition that has become false or has another reason.
     pub(crate) troubles: Vec<Problem>,
 }
@@ -106,7 +104,6 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
     (plan.actions).extend(patches.map(|(key, patch)| Action {
         object: Object::Instance(key),
         patch,
-        gone: BTreeSet::new(),
         troubles: vec![],
     }));
     plan
@@ -149,10 +146,8 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns the reports of all nodes. A node without NodeDevices has its report in the status.
+    /// Returns the reports of all nodes.
     fn reports(&self, key: &ConfigurationKey, configuration: &Configuration) -> Vec<NodeReport> {
-        let said = configuration.status.iter().flat_map(|status| &status.nodes);
-        let said = said.filter(|report| !self.world.node_devices.contains_key(&report.name));
         let views = self.views.get(key).into_iter().flatten();
         let seen = views.map(|(node, view)| NodeReport {
             name: (*node).clone(),
@@ -163,27 +158,23 @@ impl View<'_> {
                 view.problems.clone()
             },
         });
-        let mut reports: Vec<NodeReport> = said.cloned().chain(seen).collect();
+        let mut reports: Vec<NodeReport> = seen.collect();
         reports.extend(left_out_by(self.world, configuration, &reports));
         reports.sort_by(|a, b| a.name.cmp(&b.name));
         reports
     }
 
-    /// Returns the entries of the nodes: those with problems, and those that the nodes wrote themselves.
+    /// Returns the entries of the nodes with problems.
     fn entries(&self, key: &ConfigurationKey, reports: &[NodeReport]) -> Vec<NodeReport> {
-        let world = self.world;
-        let is_there = |report: &&NodeReport| world.nodes.contains_key(&report.name);
-        let is_own = |name: &str| !world.node_devices.contains_key(name);
-        let entry = |report: &NodeReport| match is_own(&report.name) {
-            true => Some(report.clone()),
-            false if report.problems.is_empty() => None,
-            false => Some(NodeReport {
-                instances: self.count_on(key, &report.name),
-                ..report.clone()
-            }),
+        let is_entered = |report: &&NodeReport| {
+            !report.problems.is_empty() && self.world.nodes.contains_key(&report.name)
         };
-        let entries = reports.iter().filter(is_there).filter_map(entry);
-        entries.take(limits::NODES_MAX).collect()
+        let entry = |report: &NodeReport| NodeReport {
+            instances: self.count_on(key, &report.name),
+            ..report.clone()
+        };
+        let entered = reports.iter().filter(is_entered).take(limits::NODES_MAX);
+        entered.map(entry).collect()
     }
 
     fn count_on(&self, key: &ConfigurationKey, node: &NodeName) -> i64 {
@@ -238,8 +229,6 @@ impl View<'_> {
         let count = (key.namespace.as_str(), key.name.as_str());
         let instances = self.counts.get(&count).copied().unwrap_or_default();
         let nodes = self.entries(key, reports);
-        let gone = before.nodes.iter().map(|report| &report.name);
-        let gone = gone.filter(|name| !self.world.nodes.contains_key(*name));
         if configuration.status.is_some()
             && before.conditions == conditions
             && before.instances == instances
@@ -258,7 +247,6 @@ impl View<'_> {
         };
         Some(Action {
             object: Object::Configuration(key.clone()),
-            gone: gone.cloned().collect(),
             patch: patch(configuration, &after),
             troubles,
         })

@@ -16,9 +16,11 @@ use crate::{
     controller::world::BrokerJob,
     model::{names::ObjectKey, slot::holders, typed_names::NodeName},
 };
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// What an Instance remembers after its Job was deleted because no node saw the device. No Configuration has this generation.
+const NO_JOB: i64 = 0;
 
 /// The state of the Job of the present generation.
 enum JobState<'a> {
@@ -44,6 +46,10 @@ impl<'a> Planner<'a> {
                 self.delete_job(key, job, "no node sees its device any more");
             }
             self.delete_pods_of(target);
+            // A device that returns is to have a Job again.
+            if remembered.is_some_and(|generation| generation != NO_JOB) {
+                self.remember(target, NO_JOB);
+            }
             return;
         }
         let state = match jobs.remove(&key) {
@@ -51,7 +57,7 @@ impl<'a> Planner<'a> {
             None if remembered == Some(generation) => JobState::Created,
             None => JobState::Missing,
         };
-        let is_there = matches!(state, JobState::There(_));
+        let is_there = matches!(state, JobState::There(job) if !job.meta.is_deleting);
         let was_created = !matches!(state, JobState::Missing);
         let is_fit = (self.places(target).iter()).any(|place| place.is_fit);
         if was_created || is_fit {
@@ -68,11 +74,7 @@ impl<'a> Planner<'a> {
             self.delete_pods_of(target);
         }
         if is_there && remembered != Some(generation) {
-            self.plan.actions.push(Action::Remember {
-                instance: target.subject.key.clone(),
-                owner: target.uid.to_owned(),
-                generation,
-            });
+            self.remember(target, generation);
         }
         // A Job of this name that belongs to another Instance is being deleted.
         let is_taken = self.input.world.whole().jobs.contains_key(&key);
@@ -84,6 +86,15 @@ impl<'a> Planner<'a> {
             Ok(action) => self.plan.actions.push(action),
             Err(e) => self.add_broken(target, &digest, e),
         }
+    }
+
+    /// Remembers at the Instance which Job was created for it.
+    fn remember(&mut self, target: Target<'a>, generation: i64) {
+        self.plan.actions.push(Action::Remember {
+            instance: target.subject.key.clone(),
+            owner: target.uid.to_owned(),
+            generation,
+        });
     }
 
     /// Adds a Job to the report. A Job that has ended counts as running, also after it was garbage-collected.
@@ -139,13 +150,7 @@ impl<'a> Planner<'a> {
         let Some(since) = since.filter(|_| is_kept && !holders.is_empty()) else {
             return false;
         };
-        let grace = target.configuration.spec.grace_period_seconds;
-        let over = since.saturating_add(SignedDuration::from_secs(grace));
-        let over = over.unwrap_or(Timestamp::MAX);
-        if over > self.input.now {
-            self.wake_at(over);
-        }
-        over <= self.input.now
+        self.has_passed(target.configuration.spec.grace(), since)
     }
 
     /// Deletes the Jobs of an Instance whose Configuration asks for none.

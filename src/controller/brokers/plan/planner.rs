@@ -12,6 +12,7 @@ use crate::{
         names,
     },
     controller::{
+        clock::elapsed,
         queue::Waits,
         world::{BrokerJob, BrokerPod, World},
     },
@@ -34,6 +35,8 @@ pub(crate) struct Input<'a> {
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
     pub(crate) now: Timestamp,
+    /// The time that times of objects are compared with, which other machines wrote.
+    pub(crate) clock: Timestamp,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -185,6 +188,15 @@ impl<'a> Planner<'a> {
     pub(super) fn wake_at(&mut self, at: Timestamp) {
         let wait = Duration::try_from(at.duration_since(self.input.now));
         self.plan.waits.add(wait.unwrap_or_default());
+    }
+
+    /// Returns whether so much time has passed since a time of an object. If not, looks again then.
+    pub(super) fn has_passed(&mut self, time: Duration, since: Timestamp) -> bool {
+        let left = time.saturating_sub(elapsed(since, self.input.clock));
+        if !left.is_zero() {
+            self.plan.waits.add(left);
+        }
+        left.is_zero()
     }
 }
 

@@ -8,14 +8,14 @@ use crate::{
     controller::{nodes::notices::is_used_up, pod_state::one_line, world::BrokerPod},
     model::names::ObjectKey,
 };
-use k8s_openapi::jiff::SignedDuration;
+use std::time::Duration;
 
 /// A Pod for which the scheduler finds no node counts as starting for so long: a new node or resource may need a moment.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(5);
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// The same for a Pod of a device whose slots are all in use: the slot of a Pod that has ended is released 3 to 15 s later.
-const SLOT_WAIT: SignedDuration = SignedDuration::from_secs(30);
+const SLOT_WAIT: Duration = Duration::from_secs(30);
 /// A container that crashed and was started again counts as crashing for so long.
-const RUNS_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+const RUNS_AGAIN: Duration = Duration::from_secs(10);
 
 /// Why there are fewer Pods than are wanted.
 #[derive(Default)]
@@ -70,12 +70,10 @@ impl<'a> Planner<'a> {
 
     /// Returns why a Pod does not run. What is usual while it starts is none for some seconds.
     pub(super) fn trouble(&mut self, target: Target<'a>, pod: &BrokerPod) -> Option<Problem> {
-        if let Some((since, crash)) = &pod.restarted {
-            let over = *since + RUNS_AGAIN;
-            if over > self.input.now {
-                self.wake_at(over);
-                return Some(crash.clone());
-            }
+        if let Some((since, crash)) = &pod.restarted
+            && !self.has_passed(RUNS_AGAIN, *since)
+        {
+            return Some(crash.clone());
         }
         if pod.is_available {
             return None;
@@ -89,9 +87,10 @@ impl<'a> Planner<'a> {
         } else {
             REFUSED_FOR
         };
-        let over = refusal.since.map(|since| since + patience);
-        if let Some(over) = over.filter(|over| *over > self.input.now) {
-            self.wake_at(over);
+        if refusal
+            .since
+            .is_some_and(|since| !self.has_passed(patience, since))
+        {
             return None;
         }
         let says = one_line(&refusal.message);

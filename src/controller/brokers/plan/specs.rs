@@ -57,7 +57,9 @@ impl<'a> Planner<'a> {
             // The digest of a Job is the generation of its Configuration.
             let job_digest = generation.unwrap_or_default().to_string();
             let specs = &self.input.memory.specs;
+            // One Pod of a spec that others are made of is refused alone.
             let refused = specs.refusal(key, &checked.digest);
+            let refused = refused.filter(|_| !checked.is_accepted);
             let refused = refused.or_else(|| specs.refusal(key, &job_digest));
             let message = broken.or(refused.map(str::to_owned))?;
             Some(((*key).clone(), generation, message))

@@ -46,6 +46,8 @@ struct Cluster {
     world: World,
     memory: BrokerMemory,
     now: Timestamp,
+    /// How far the clock is ahead of the time that is counted from the start.
+    ahead: SignedDuration,
     uids: u32,
     /// The answer of the API server to a dry run.
     trial: Outcome,
@@ -60,6 +62,7 @@ impl Cluster {
             world: World::default(),
             memory: BrokerMemory::default(),
             now: Timestamp::from_second(1_000_000).unwrap(),
+            ahead: SignedDuration::ZERO,
             uids: 0,
             trial: Outcome::Done,
             closed: BTreeSet::new(),
@@ -175,12 +178,14 @@ impl Cluster {
             memory: &self.memory,
             resource_prefix: &"akri.sh".parse().unwrap(),
             now: self.now,
+            clock: self.now + self.ahead,
         })
     }
 
     /// Returns what is planned after a look at the world, in words.
     fn plan(&mut self) -> Vec<String> {
-        self.memory.observe(&self.world, self.now);
+        self.memory
+            .observe(&self.world, self.now, self.now + self.ahead);
         let actions = self.whole_plan().actions;
         actions.iter().map(words).collect()
     }

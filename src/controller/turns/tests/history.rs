@@ -174,7 +174,7 @@ fn holds(events: &[Event]) -> Result<(), TestCaseError> {
         } = &turns.brokers;
         // What time alone makes old is forgotten when its part is looked at, and decides nothing until then.
         let mut memory = memory.clone();
-        memory.observe(&world, now);
+        memory.observe(&world, now, now);
         let problems = turns.devices.problems(&world);
         format!("{reports:?} {memory:?} {problems:?}")
     };

@@ -71,6 +71,50 @@ fn what_is_deleted_while_its_creation_is_answered_stays_deleted() {
 }
 
 #[test]
+fn an_instance_that_is_made_anew_shows_the_slots_that_containers_have_whoever_reports_first() {
+    let mut controller = Controller::new(&[("default", "cam")]);
+    for node in ["a", "b"] {
+        controller.reports(node, json!([view("default", "cam", 1)]));
+    }
+    controller.sends();
+    let mut claimed = controller.creates(0);
+    let (key, name) = (claimed.key.clone(), claimed.key.name.clone());
+    let mut instance = Instance::clone(claimed.object.as_ref().unwrap());
+    let slots = [("a", 0), ("gone", 1)];
+    (instance.spec.device_usage)
+        .extend(slots.map(|(node, slot)| (format!("{name}-{slot}"), node.to_owned())));
+    instance.spec.capacity = 2;
+    instance.metadata.resource_version = Some("900".to_owned());
+    (claimed.object, claimed.version) = (Some(Arc::new(instance)), 900);
+    controller.shows(claimed);
+    controller.reports("a", json!([]));
+    controller.shows(Change {
+        key,
+        object: None,
+        version: 901,
+    });
+    // The same object was written a moment ago.
+    controller.passes(1_000);
+    controller.writes_statuses();
+    let made = controller.open.iter().find_map(|(_, request)| {
+        let Request::Device(DeviceAction::Create(made)) = request else {
+            return None;
+        };
+        Some(made.clone())
+    });
+    let made = made.expect("it is made anew");
+    assert_eq!(made.spec.nodes, ["b"]);
+    let usage = [(format!("{name}-0"), "a".to_owned())];
+    assert_eq!(
+        made.spec.device_usage,
+        usage.into(),
+        "the other node is gone"
+    );
+    let mut labels = made.metadata.labels.iter().flatten();
+    assert!(labels.any(|(label, _)| label.ends_with("/a")), "{made:?}");
+}
+
+#[test]
 fn a_part_that_is_deleted_while_it_writes_ends_its_turn() {
     let mut controller = Controller::new(&[("default", "cam")]);
     controller.reports("a", json!([view("default", "cam", 1)]));

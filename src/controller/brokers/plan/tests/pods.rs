@@ -223,11 +223,18 @@ fn a_pod_that_ran_well_or_was_asked_for_anew_starts_over_with_the_shortest_wait(
     cluster.settle();
     let fail = |cluster: &mut Cluster| {
         cluster.fails("cam-1-pod", "");
-        let notices = cluster.memory.observe(&cluster.world, cluster.now);
+        let notices = cluster
+            .memory
+            .observe(&cluster.world, cluster.now, cluster.now);
         let [Notice::Ended { retry_in, .. }] = &notices[..] else {
             panic!("{notices:?}");
         };
-        assert_eq!(cluster.memory.observe(&cluster.world, cluster.now), []);
+        assert_eq!(
+            cluster
+                .memory
+                .observe(&cluster.world, cluster.now, cluster.now),
+            []
+        );
         let wait = retry_in.as_secs();
         cluster.after(wait).settle();
         wait

@@ -6,7 +6,9 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     let mut reported = vec![];
     for _ in 0..10 {
-        cluster.memory.observe(&cluster.world, cluster.now);
+        cluster
+            .memory
+            .observe(&cluster.world, cluster.now, cluster.now);
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
@@ -64,6 +66,18 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_broker_that_runs() {
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
     assert_eq!(cluster.step(), ["try cam-1-1-pod"]);
     assert_eq!(cluster.plan().len(), 2);
+}
+
+#[test]
+fn a_spec_that_others_were_made_of_is_not_refused_as_a_whole() {
+    let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
+    let creations = cluster.whole_plan().actions;
+    let refused = Outcome::from_status(422, "no such class");
+    cluster.memory.settle(&creations[0], &refused, cluster.now);
+    assert_eq!(cluster.report().1, "BrokerSpecInvalid");
+    (cluster.memory).settle(&creations[1], &Outcome::Done, cluster.now);
+    cluster.memory.settle(&creations[0], &refused, cluster.now);
+    assert_eq!(cluster.report().1, "BrokerRefused");
 }
 
 #[test]

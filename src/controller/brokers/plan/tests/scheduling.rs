@@ -31,7 +31,7 @@ impl Cluster {
 
     /// Returns the nodes of the Pods that are created now.
     pub(super) fn created_for(&mut self) -> Vec<Vec<String>> {
-        self.memory.observe(&self.world, self.now);
+        self.memory.observe(&self.world, self.now, self.now);
         let mut nodes = vec![];
         for action in self.whole_plan().actions {
             if let Action::CreatePod { pod, .. } = action {
@@ -318,6 +318,39 @@ fn the_report_says_the_first_reason_why_a_broker_does_not_run() {
     cluster.after(10);
     assert_eq!(cluster.report().1, "BrokersRun");
     cluster.world.pods.clear();
+    assert_eq!(cluster.report().1, "BrokersStarting");
+}
+
+#[test]
+fn times_of_objects_are_compared_with_the_clock_and_no_time_ends_the_controller() {
+    let mut cluster = one_slot(&["a"]);
+    cluster.settle();
+    // The machine's clock was 8 hours late when the controller began.
+    let ahead = SignedDuration::from_hours(8);
+    cluster.ahead = ahead;
+    let crash = Problem::new(Reason::BrokerCrashes, "exit code 3");
+    let since = cluster.now + ahead;
+    cluster.pod("cam-1-pod", |pod| {
+        pod.restarted = Some((since, crash.clone()));
+    });
+    assert_eq!(cluster.report().1, "BrokerCrashes");
+    assert_eq!(
+        cluster.wake(),
+        Some(cluster.now + SignedDuration::from_secs(10))
+    );
+    assert_eq!(cluster.after(10).report().1, "BrokersRun");
+    // A kubelet may write any time.
+    cluster.pod("cam-1-pod", |pod| {
+        pod.started = Some(Timestamp::MAX);
+        pod.restarted = Some((Timestamp::MAX, crash));
+    });
+    cluster.step();
+    cluster.close("a");
+    cluster.world.pods.clear();
+    cluster.settle();
+    cluster.pod("cam-1-pod", |pod| {
+        pod.unscheduled.as_mut().unwrap().since = Some(Timestamp::MAX);
+    });
     assert_eq!(cluster.report().1, "BrokersStarting");
 }
 

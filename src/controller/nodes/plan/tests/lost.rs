@@ -157,14 +157,41 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
     execute(&mut world, &mut memory, &planned, 60);
     assert_ne!(*world.instances[&key("cam-1")], shared());
     let joined = world.clone().with_instance(shared());
-    let joined = joined.with_node_devices(anew(61));
-    for seconds in [61, 300, 9_000] {
-        assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
+    let mut joined = joined.with_node_devices(anew(61));
+    // It is asked again and again, and answers.
+    for answered in [61, 361, 661] {
+        for seconds in [answered, answered + 299] {
+            assert_eq!(looked(&joined, &mut memory, seconds).actions, []);
+        }
+        let planned = looked(&joined, &mut memory, answered + 300);
+        assert!(
+            matches!(&planned.actions[..], [Action::DeleteNodeDevices { .. }]),
+            "{planned:?}"
+        );
+        execute(&mut joined, &mut memory, &planned, answered + 300);
+        assert_eq!(looked(&joined, &mut memory, answered + 300).actions, []);
+        joined = joined.with_node_devices(anew(answered + 300));
     }
+    assert_eq!(looked(&joined, &mut memory, 961).actions, []);
+    assert_eq!(*joined.instances[&key("cam-1")], shared());
     // Not ready again: another time.
     let again = joined.with_nodes([("a", ready()), ("b", not_ready(at(10_000)))]);
     assert_eq!(looked(&again, &mut memory, 10_000).actions, []);
     assert_eq!(looked(&again, &mut memory, 10_060).actions.len(), 2);
+}
+
+#[test]
+fn an_agent_that_has_answered_once_and_then_ends_keeps_its_slots_for_their_time_alone() {
+    let mut world = with_cam()
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = NodeMemory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned, 60);
+    let mut world = world.with_instance(shared()).with_node_devices(anew(61));
+    // Asked at 361, and given the time to answer and to join again.
+    let freed = freed_at(&mut world, &mut memory, (61, 1_000), right);
+    assert_eq!(freed, Some(482));
 }
 
 #[test]
@@ -175,7 +202,7 @@ fn an_agent_that_joins_again_before_its_marked_node_is_ready_keeps_its_slots() {
     execute(&mut world, &mut memory, &planned, 0);
     assert!(!holds(&world, "b"));
     let lost = lost.with_node_devices(anew(1));
-    for seconds in [1, 500] {
+    for seconds in [1, 300] {
         assert_eq!(looked(&lost, &mut memory, seconds).actions, []);
     }
 }
@@ -346,14 +373,15 @@ fn an_agent_that_joins_again_without_a_node_object_keeps_its_slots_and_the_opera
         None
     );
     world = (world.with_instance(shared())).with_node_devices(anew(2_061));
-    assert_eq!(
-        freed_at(&mut world, &mut memory, (2_061, 9_000), right),
-        None
-    );
+    for seconds in (2_061..9_000).step_by(300) {
+        let freed = freed_at(&mut world, &mut memory, (seconds, seconds + 299), right);
+        assert_eq!(freed, None);
+        world = world.with_node_devices(anew(seconds + 300));
+    }
     // The machine died afterwards, and the operator says so.
     Arc::make_mut(&mut world.nodes).insert("b".into(), Arc::new(off(at(2_000))));
-    let freed = freed_at(&mut world, &mut memory, (9_001, 9_001), right);
-    assert_eq!(freed, Some(9_001));
+    let freed = freed_at(&mut world, &mut memory, (9_261, 9_261), right);
+    assert_eq!(freed, Some(9_261));
 }
 
 #[test]
