@@ -202,7 +202,8 @@ impl RecordsReader {
         let is_confirmed = (confirmed.as_ref())
             .is_some_and(|last| last.still_holds(&records, &doubts, At { begun, at_most }));
         let mut is_fresh = true;
-        if !doubts.is_empty() && !is_confirmed && records.checkpoint != Checkpoint::Missing {
+        // One that is missing may have been removed, and is written again.
+        if !doubts.is_empty() && !is_confirmed {
             is_fresh = self.is_written_anew().await;
             records.checkpoint = self.source.checkpoint().await;
             *confirmed = is_fresh.then(|| Confirmed::by(&records, held, begun, confirmed.as_ref()));

@@ -134,6 +134,7 @@ impl Agent {
             clock: self.clock,
             validated: self.validated.subscribe(),
             discoveries: self.discoveries.subscribe(),
+            uses: self.uses.subscribe(),
         };
         let offers = self.node_only.clone();
         tasks.spawn_on(thread, "node only", endless(node_only::run(inputs, offers)));

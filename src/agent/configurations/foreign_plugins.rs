@@ -22,6 +22,8 @@ use tracing::{debug, warn};
 /// after its registration. Then it is asked less and less often, because other plugins come and go at any time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The most names of Configurations that are remembered, also of deleted ones. Beyond it: those that are there.
+const OWN_NAMES_MAX: usize = 1_000;
 /// The time that a kubelet has to answer the question. After that no name counts as taken: a node may have no pod
 /// resources API.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -64,6 +66,10 @@ impl ForeignPlugins {
 
     /// Records the names of our Configurations. Ids that begin with one of them are our slots.
     pub(super) fn add_own_names(&mut self, configurations: &Configurations) {
+        if self.own_names.len() > OWN_NAMES_MAX {
+            self.own_names.clear();
+            self.node_only.clear();
+        }
         for (key, configuration) in &configurations.objects {
             self.own_names.insert(key.name.clone());
             if !configuration.spec.instances {
@@ -139,6 +145,29 @@ impl ForeignPlugins {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{api::configuration::Configuration, model::typed_names::ConfigurationKey};
+
+    #[test]
+    fn names_of_configurations_that_come_and_go_are_bounded() {
+        let mut foreign = ForeignPlugins::new(
+            Arc::new(Settings::for_tests("akri.sh")),
+            Clock::start(),
+            watch::channel(KubeletFolder::default()).1,
+        );
+        let spec = serde_json::json!({"discoveryHandler": {"name": "x"}, "instances": false});
+        for n in 0..3 * OWN_NAMES_MAX {
+            let name = format!("c{n}");
+            let spec = serde_json::from_value(spec.clone()).unwrap();
+            let configuration = Arc::new(Configuration::new(&name, spec));
+            let key = ConfigurationKey::new("lab", name);
+            foreign.add_own_names(&Configurations {
+                objects: [(key.clone(), configuration)].into(),
+                ..Configurations::default()
+            });
+            assert!(foreign.own_names.contains(&key.name) && foreign.node_only.contains(&key.name));
+            assert!(foreign.own_names.len() <= OWN_NAMES_MAX + 1);
+        }
+    }
 
     #[test]
     fn a_plugin_has_its_name_for_a_while_after_it_was_listed_last() {

@@ -249,15 +249,19 @@ fn listed_ids<'a>(ids: impl IntoIterator<Item = &'a String>) -> BTreeSet<ListedI
     ids.into_iter().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Returns what an entry says, if it is of one of our resources.
+/// Returns what an entry says, if it is of one of our resources, or was when its container got our slots: a running container keeps
+/// them when the prefixes become others.
 pub(crate) fn entry(entry: &checkpoint::Entry, prefixes: &ResourcePrefixes) -> Option<Entry> {
-    let resource = prefixes.own_name(&entry.resource_name)?;
     let response = entry.response().unwrap_or_default();
     // An unreadable part says nothing; the ids are held all the same.
     let response = ContainerAllocateResponse::decode(response.as_slice()).unwrap_or_default();
+    let env_slots = env_slots(&response.envs);
+    let former = || entry.resource_name.parse().ok();
+    let resource = (prefixes.own_name(&entry.resource_name))
+        .or_else(|| former().filter(|_| !env_slots.is_empty()))?;
     Some(Entry {
         ids: entry.ids().cloned().collect(),
-        env_slots: env_slots(&response.envs),
+        env_slots,
         digests: digests(&response.envs),
         resource,
     })

@@ -13,7 +13,7 @@ use crate::{
         limits::SlotLimits,
         plugin_name::PluginName,
         slot::SlotId,
-        slot_table::{Claim, ClaimError, Resource, SlotChange, preferred_of},
+        slot_table::{Claim, ClaimError, Resource, SlotChange, Use, preferred_of},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
     store::Instances,
@@ -39,8 +39,8 @@ pub(crate) struct Offer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OfferedDevice {
     id: DeviceId,
-    /// The uptime since when the device has been missing. Its slots stay for the grace period, unhealthy: the kubelet takes a
-    /// slot that is missing from a list for a healthy one.
+    /// The uptime since when the device has been missing. Its slots stay for the grace period and as long as a container has one,
+    /// unhealthy: the kubelet takes a slot that is missing from a list for a healthy one.
     missing_since: Option<Duration>,
     /// True if it comes and goes: its slots stay until it is steady.
     is_held_back: bool,
@@ -54,7 +54,16 @@ pub(crate) struct World<'a> {
     pub(crate) node: &'a NodeName,
     /// The most devices of all these Configurations together.
     pub(crate) max_devices: usize,
+    /// What containers have; `None` while nobody can say it.
+    pub(crate) uses: Option<&'a [Use]>,
     pub(crate) uptime: Duration,
+}
+
+impl World<'_> {
+    /// Returns whether a container may have a slot of the device with this name.
+    fn may_use(&self, name: &InstanceName) -> bool {
+        (self.uses).is_none_or(|uses| uses.iter().any(|one| one.may_be_of(name)))
+    }
 }
 
 /// Returns what is offered after `before`. What is offered stays, whoever else comes.
@@ -117,7 +126,7 @@ impl Offer {
             let missing_since = is_missing.then_some(since);
             let is_held_back = discovery.is_some_and(|seen| seen.is_held_back(&known.id));
             let is_over = missing_since.is_some_and(|since| since + grace <= world.uptime);
-            if is_held_back || !is_over {
+            if is_held_back || !is_over || world.may_use(name) {
                 let known = OfferedDevice {
                     id: known.id.clone(),
                     missing_since,
@@ -245,14 +254,14 @@ pub(crate) fn slot_limits(instances: &Instances, offers: &NodeOnly) -> SlotLimit
     SlotLimits::new(with.chain(without))
 }
 
-/// Returns the uptime at which the next missing device is no longer listed.
-pub(crate) fn next_end(offers: &NodeOnly) -> Option<Duration> {
+/// Returns the uptime after this one at which the next missing device is no longer listed, unless a container has it.
+pub(crate) fn next_end(offers: &NodeOnly, uptime: Duration) -> Option<Duration> {
     let ends = offers.values().flat_map(|offer| {
         let since = offer.devices.values();
         let since = since.filter(|known| !known.is_held_back);
         since.filter_map(|known| Some(known.missing_since? + offer.grace))
     });
-    ends.min()
+    ends.filter(|end| *end > uptime).min()
 }
 
 /// Returns the ids of `available` that a container should get, as [`preferred_of`] has it.

@@ -12,8 +12,7 @@ pub(super) async fn check(
     resource: &Resource,
     containers: &[Vec<String>],
 ) -> Result<(), Denied> {
-    let name = inputs.validated.borrow().names.of(resource);
-    let (Resource::Configuration(_), Some(name)) = (resource, name) else {
+    let Some(name) = inputs.validated.borrow().names.of(resource) else {
         return Ok(());
     };
     let is_without_instances = inputs.offer(resource).is_some();

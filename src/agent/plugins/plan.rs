@@ -205,10 +205,10 @@ pub(crate) fn socket_stem(plugin: &PluginName, folder: usize) -> Option<String> 
     Some(shortened(plugin, stem))
 }
 
-/// `<resource>-<unix seconds>.sock`, the first from `now` on that is not there yet, and its seconds.
+/// `<resource>-<unix seconds>.sock`, with ten digits also where a machine begins in 1970: the first from `now` on that is not there yet, and its seconds.
 pub(crate) fn socket_name(stem: &str, now: u64, is_taken: impl Fn(&str) -> bool) -> (String, u64) {
     (now..)
-        .map(|seconds| (format!("{stem}-{seconds}.sock"), seconds))
+        .map(|seconds| (format!("{stem}-{seconds:010}.sock"), seconds))
         .find(|(name, _)| !is_taken(name))
         .expect("a folder does not hold 2^64 sockets")
 }

@@ -59,6 +59,38 @@ async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_
 }
 
 #[tokio::test]
+async fn a_slot_of_an_init_container_is_held_when_the_checkpoint_is_removed_under_its_kubelet() {
+    let (node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.run_init_pod("flash", &[(&format!("akri.sh/{door}"), 1)]);
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
+    fs::remove_file((node.agent_settings.plugin_folder).join(checkpoint::FILE)).unwrap();
+    assert_stays(&node, &door, "node-a").await;
+}
+
+#[tokio::test]
+async fn a_slot_that_a_container_has_by_an_earlier_prefix_is_held_and_given_to_no_other() {
+    let (mut node, door) = with_a_camera("capacity: 1", 1).await;
+    let slot = format!("{door}-0");
+    node.run_pod("first", &[(&format!("akri.sh/{door}"), 1)]);
+    node.env("first").await;
+    node.stop_agent().await;
+    node.agent_settings.resource_prefixes = "edge.io".parse().unwrap();
+    node.start_agent();
+    let renamed = format!("edge.io/{door}");
+    node.until_counts(&renamed, 1, 1).await;
+    assert_stays(&node, &door, "node-a").await;
+    node.run_pod("second", &[(&renamed, 1)]);
+    node.until_refused("second", &format!("as akri.sh/{door}, which"))
+        .await;
+    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    node.remove_pod("second");
+    node.remove_pod("first");
+    node.until_usage(&door, &[]).await;
+}
+
+#[tokio::test]
 async fn a_pod_that_has_ended_and_stands_in_the_checkpoint_still_holds_no_slot() {
     // The interval is long enough for the file to exist before the slot is released.
     let looks = Duration::from_secs(2);

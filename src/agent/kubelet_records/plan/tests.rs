@@ -105,6 +105,15 @@ fn what_the_checkpoint_alone_has_is_held_and_is_in_use_for_certain_once_it_is_fr
 }
 
 #[test]
+fn what_containers_got_under_an_earlier_prefix_is_theirs() {
+    let entries = entries(file(), &"edge.io".parse().unwrap());
+    let ids: Vec<&str> = (entries.iter().flat_map(|entry| &entry.ids))
+        .map(String::as_str)
+        .collect();
+    assert_eq!(ids, ["cam-3b4293-0"], "the other names no slot of ours");
+}
+
+#[test]
 fn a_checkpoint_that_cannot_be_read_lets_nothing_be_released_and_the_list_be_used() {
     let mut records = records(&[("akri.sh/cam", "cam-4")], false);
     records.checkpoint = Checkpoint::Unreadable(Unreadable("no".to_owned()));

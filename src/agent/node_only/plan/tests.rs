@@ -17,6 +17,7 @@ struct Node {
     validated: ValidatedConfigurations,
     discoveries: Discoveries,
     offers: NodeOnly,
+    uses: Vec<Use>,
     uptime: u64,
     max_devices: usize,
 }
@@ -66,10 +67,15 @@ impl Node {
             discoveries: &self.discoveries,
             node: &"node-a".into(),
             max_devices: self.max_devices,
+            uses: Some(&self.uses),
             uptime: Duration::from_secs(self.uptime),
         };
         self.offers = follow(world, &self.offers);
         self
+    }
+
+    fn next_end(&self) -> Option<Duration> {
+        next_end(&self.offers, Duration::from_secs(self.uptime))
     }
 
     /// Returns the ids and the number of the healthy ones.
@@ -158,14 +164,23 @@ fn a_device_that_is_gone_is_unhealthy_for_the_grace_period_and_then_goes() {
     assert_eq!(node.follow().listed("cam"), (6, 6));
     node.see("cam", set(&["a"]));
     assert_eq!(node.follow().listed("cam"), (6, 3));
-    assert_eq!(next_end(&node.offers), Some(Duration::from_secs(60)));
+    assert_eq!(node.next_end(), Some(Duration::from_secs(60)));
     node.uptime = 59;
     assert_eq!(node.follow().listed("cam"), (6, 3));
     node.see("cam", set(&["a", "b"]));
     assert_eq!(node.follow().listed("cam"), (6, 6));
-    assert_eq!(next_end(&node.offers), None);
+    assert_eq!(node.next_end(), None);
     node.see("cam", set(&["a"]));
     node.follow().uptime = 119;
+    let gone = node.slots("cam").into_iter().find(|slot| !slot.is_healthy);
+    let gone = gone.unwrap().id;
+    node.uses = vec![Use {
+        ids: [gone.parse().unwrap()].into(),
+        ..Use::default()
+    }];
+    assert_eq!(node.follow().listed("cam"), (6, 3), "a container has it");
+    assert_eq!(node.next_end(), None);
+    node.uses.clear();
     assert_eq!(node.follow().listed("cam"), (3, 3));
 }
 
@@ -191,7 +206,7 @@ fn a_device_that_comes_and_goes_stays_unhealthy_until_it_is_steady_and_is_said_t
     }
     node.uptime = 10_000;
     assert_eq!(node.follow().listed("cam"), (1, 0));
-    assert_eq!(next_end(&node.offers), None);
+    assert_eq!(node.next_end(), None);
     let offer = &node.offers[&ConfigurationName::from("cam")];
     let problem = offer.flapping(&node.discoveries).unwrap();
     assert_eq!(problem.reason, Reason::Flapping);

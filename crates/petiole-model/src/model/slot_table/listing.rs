@@ -2,6 +2,7 @@
 use super::{SlotChange, SlotTable};
 use crate::model::{
     instance_name::InstanceName,
+    plugin_name::PluginName,
     slot::{INDEX_LIMIT, ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
@@ -141,7 +142,8 @@ impl SlotTable {
     }
 
     /// Assigns ids. Those in use stay, and so do free ones whose Instance still has a free slot. Each Instance without
-    /// an id gets the smallest free one.
+    /// an id gets the smallest free one that no container has of a device that is gone, or is another node's now: to the kubelet that
+    /// id is in use, and its container would be taken for the user of the other device.
     fn ids_of(
         &self,
         configuration: &ConfigurationName,
@@ -158,18 +160,36 @@ impl SlotTable {
             .filter(|instance| self.instances[*instance].is_offered && !self.is_by_claims(instance))
             .filter(|instance| self.free_slots(instance).next().is_some())
             .collect();
+        let lost = self.lost_ids(configuration);
         for (n, instance) in self.listed.get(configuration).into_iter().flatten() {
-            if !ids.contains_key(n) && without_free_id.remove(instance) {
+            let is_free = !ids.contains_key(n) && !lost.contains(n);
+            if is_free && without_free_id.remove(instance) {
                 ids.insert(*n, instance.clone());
             }
         }
         let mut next = 0;
         for instance in without_free_id {
-            while ids.contains_key(&next) {
+            while ids.contains_key(&next) || lost.contains(&next) {
                 next += 1;
             }
             ids.insert(next, instance.clone());
         }
         ids
+    }
+
+    /// Returns the ids of containers whose slots are no longer this node's.
+    fn lost_ids(&self, configuration: &ConfigurationName) -> BTreeSet<u32> {
+        let plugin = PluginName::from(configuration);
+        let is_lost = |slot: &SlotId| {
+            let owner = self.owner(slot);
+            !self.instances.contains_key(&slot.instance)
+                || owner.is_some_and(|owner| *owner.node() != self.node)
+        };
+        let uses = self.own.uses().iter();
+        let lost = uses.filter(|one| one.claim.is_none() && one.env_slots.iter().any(is_lost));
+        let ids = lost.flat_map(|one| &one.ids);
+        ids.filter(|id| id.plugin == plugin)
+            .map(|id| id.index)
+            .collect()
     }
 }

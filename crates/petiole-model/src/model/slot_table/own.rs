@@ -58,6 +58,11 @@ impl OwnSlots {
         self.held.contains_key(slot)
     }
 
+    /// Returns all that containers had at the last look.
+    pub(super) fn uses(&self) -> &[Use] {
+        self.uses.as_deref().unwrap_or_default()
+    }
+
     /// Forgets a slot whose owner the Instance says.
     pub(super) fn forget(&mut self, slot: &SlotId) {
         self.held.remove(slot);
@@ -200,6 +205,12 @@ impl SlotTable {
         let is_forgotten = self.forget_ended(&uses, begun);
         self.own.uses = Some(uses);
         self.own.begun = begun;
+        // What was listed before the first look may have an id that a container has.
+        let configurations = unconfirmed
+            .iter()
+            .map(|name| &self.instances[name].configuration);
+        let configurations = configurations.cloned().collect();
+        self.relist(&configurations);
         !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
     }
 

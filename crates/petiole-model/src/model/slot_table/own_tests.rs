@@ -252,3 +252,23 @@ fn a_container_is_told_what_its_slot_was_given_with_and_not_what_the_one_before_
     assert_eq!(table.told(&slot).unwrap(), "new");
     assert_eq!(unwritten(&table, &[(0, NODE)]), ["0:node-a>node-a"]);
 }
+
+#[test]
+fn an_id_that_a_container_has_of_a_device_that_is_gone_is_no_other_device_s() {
+    let ids = |table: &SlotTable| -> Vec<String> {
+        let listed = table.configuration_list(&"cam".into()).into_iter();
+        listed.map(|slot| slot.id.to_string()).collect()
+    };
+    assert_eq!(ids(&looked(&[], &[])), ["cam-0"]);
+    let gone = container("cam-0", "cam-9-0");
+    // An agent that has just started lists it before it knows of the container.
+    let mut table = looked(&[], std::slice::from_ref(&gone));
+    assert_eq!(ids(&table), ["cam-1"]);
+    assert!(claim(&mut table, &cam(), "cam-0").is_err());
+    assert!(claim(&mut table, &cam(), "cam-1").is_ok());
+    // One that knows of it gets the other device later.
+    let mut table = SlotTable::new(NODE);
+    table.confirm(vec![gone], 0, Duration::from_secs(1));
+    table.observe([own(&[])]);
+    assert_eq!(ids(&table), ["cam-1"]);
+}
