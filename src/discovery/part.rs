@@ -73,7 +73,8 @@ impl Part {
 
     /// Removes the devices of `now` beyond the part. Those that were there `before` stay first. Returns how many were removed.
     pub(super) fn admit(&mut self, before: &DeviceSet, now: &mut DeviceSet) -> usize {
-        let most = self.most();
+        // Another Configuration that joins or takes makes the part smaller, and what is known is not gone by that.
+        let most = self.most().max(self.bytes);
         let size = |device: &Arc<Device>| size(device);
         let mut bytes: usize = now.devices.values().map(size).sum();
         let mut removed = 0;
@@ -168,6 +169,17 @@ mod tests {
         let mut expected = set(5..10).devices;
         expected.extend(set(0..5).devices);
         assert_eq!(now.devices, expected);
+    }
+
+    #[test]
+    fn known_devices_stay_when_another_configuration_joins() {
+        let all = Bytes::new(20 * (DEVICE_BYTES + 6));
+        let mut part = Part::new(&all, &key("a", "c"));
+        let mut known = set(0..9);
+        assert_eq!(part.admit(&DeviceSet::default(), &mut known), 0);
+        let _joined = Part::new(&all, &key("a", "d"));
+        assert_eq!(part.admit(&known, &mut known.clone()), 0);
+        assert_eq!(part.admit(&known, &mut set(0..10)), 1);
     }
 
     #[test]

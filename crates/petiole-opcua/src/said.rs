@@ -5,10 +5,16 @@ use crate::{
     url::EndpointUrl,
 };
 
+/// The rounds for which a server that a discovery server names no more is asked: one that was started again knows none until they have
+/// registered, which they do every ten minutes (OPC 10000-12, 6.5.4).
+pub(crate) const NAMED_FOR: u64 = 90;
+
 /// The answers of one server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) applications: Vec<Application>,
+    /// Those that it named before, with the round in which it last did.
+    former: Vec<(Application, u64)>,
     /// The addresses of servers that it knows by multicast DNS.
     pub(crate) on_network: Vec<String>,
     pub(crate) endpoints: Vec<Endpoint>,
@@ -37,6 +43,28 @@ impl Said {
         said
     }
 
+    /// Keeps the applications of earlier answers that these have not.
+    pub(crate) fn after(mut self, before: Option<&Self>, round: u64) -> Self {
+        let named = |application: &Application| {
+            let mut all = self.applications.iter();
+            all.any(|now| now.discovery_urls == application.discovery_urls)
+        };
+        let last = before.iter().flat_map(|before| &before.applications);
+        let former = before.iter().flat_map(|before| &before.former).cloned();
+        let all = last.map(|application| (application.clone(), round));
+        self.former = all
+            .chain(former)
+            .filter(|(application, last)| round < last + NAMED_FOR && !named(application))
+            .collect();
+        self
+    }
+
+    /// Returns the applications that it names, and then those that it named before.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Application> {
+        let former = self.former.iter().map(|(application, _)| application);
+        self.applications.iter().chain(former)
+    }
+
     /// Returns whether it has an answer to a question.
     pub(crate) fn has(&self, question: Question) -> bool {
         match question {
@@ -49,7 +77,7 @@ impl Said {
     /// Returns how many bytes of texts, and of what holds them, it has.
     pub(crate) fn bytes(&self) -> usize {
         const FIELD: usize = 24;
-        let applications = self.applications.iter().map(|application| {
+        let applications = self.named().map(|application| {
             let Application {
                 uri,
                 product_uri,

@@ -13,8 +13,13 @@ pub const SERVERS_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 /// The failures in a row after which a server is gone: a packet may be lost.
 const FAILURES: u32 = 2;
+/// The failures in a row after which a server is asked in every third round only: one that is off takes the whole time of an answer.
+const OFF_AFTER: u32 = 6;
 /// The rounds after which the name of a host is looked up again.
 const LOOKUP_ROUNDS: u64 = 6;
+/// The lookups in a row that must fail until a name is unknown: one that was never known, and one that was. The DNS server may be away,
+/// and a server that is reached by another address has another identity.
+const UNKNOWN_AFTER: (u32, u32) = (2, 30);
 
 /// Something to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +76,7 @@ struct Asked {
 }
 
 /// The name of a host. One lookup that finds nothing is no answer, because a packet may be lost: a name of which nothing is known is
-/// looked up once more at once, and one that was known in the next round.
+/// looked up once more at once, and one that was known in each round.
 #[derive(Debug, Default)]
 struct Host {
     /// The round of its last lookup.
@@ -79,25 +84,28 @@ struct Host {
     is_asked: bool,
     /// Whether this machine knows its address, once that is known.
     is_known: Option<bool>,
-    /// True if the last lookup found none.
-    has_failed: bool,
+    /// The lookups in a row that found none.
+    failures: u32,
 }
 
 impl Host {
     fn is_due(&self, round: u64) -> bool {
-        let rounds = match (self.has_failed, self.is_known) {
-            (true, None) => 0,
-            (true, Some(true)) => 1,
-            (false, _) | (true, Some(false)) => LOOKUP_ROUNDS,
+        let rounds = match (self.failures, self.is_known) {
+            (1.., None) => 0,
+            (1.., Some(true)) => 1,
+            (0, _) | (1.., Some(false)) => LOOKUP_ROUNDS,
         };
         !self.is_asked && (self.round == 0 || round - self.round >= rounds)
     }
 
     fn learn(&mut self, is_known: bool) {
-        if is_known || self.has_failed {
-            self.is_known = Some(is_known);
+        (self.is_asked, self.failures) = (false, self.failures.saturating_add(1));
+        let (never, once) = UNKNOWN_AFTER;
+        if is_known {
+            (self.is_known, self.failures) = (Some(true), 0);
+        } else if self.failures >= if self.is_known.is_some() { once } else { never } {
+            self.is_known = Some(false);
         }
-        (self.is_asked, self.has_failed) = (false, !is_known);
     }
 }
 
@@ -196,7 +204,7 @@ impl Survey {
             wanted.extend(url.map(|url| (url, vec![Question::GetEndpoints])));
         }
         let mut due = vec![];
-        for (url, questions) in wanted {
+        for (place, (url, questions)) in (0_u64..).zip(wanted) {
             if self.asked.len() >= SERVERS_MAX && !self.asked.contains_key(&url) {
                 self.leaves_out = true;
                 self.leaves_out_now = true;
@@ -205,7 +213,8 @@ impl Survey {
             let asked = self.asked.entry(url.clone()).or_default();
             if asked.round < self.round {
                 asked.round = self.round;
-                due.push(Ask::Server(url, questions));
+                let has_turn = asked.failures < OFF_AFTER || (self.round + place) % 3 == 0;
+                due.extend(has_turn.then_some(Ask::Server(url, questions)));
             }
         }
         for host in self.hosts_of_answers() {
@@ -234,6 +243,7 @@ impl Survey {
                 });
                 let free = self.most() - self.bytes();
                 let asked = self.asked.entry(url).or_default();
+                let said = said.after(asked.said.as_ref(), self.round);
                 let before = asked.said.as_ref().map_or(0, Said::bytes);
                 asked.failures = 0;
                 asked.error = (said.bytes() > free + before).then(|| {
@@ -336,7 +346,7 @@ impl Survey {
             };
             // One more than are asked, so that the last one is seen to be left out.
             let free = (SERVERS_MAX + 1).saturating_sub(found.len());
-            let applications = said.applications.iter().take(free);
+            let applications = said.named().take(free);
             found.extend(
                 applications
                     .map(|application| Found::new(application, source, &|host| self.knows(host))),

@@ -31,6 +31,8 @@ use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 16;
+/// The most of one Configuration: servers that are off hold each for some seconds. Beyond it: the others wait.
+const OWN_AT_ONCE_MAX: usize = 8;
 /// The most bytes of what is kept of the answers to all Configurations; a namespace, and in it a Configuration, may have half of what
 /// the others leave. Beyond it: an answer is not used, and that is said.
 const ALL_BYTES_MAX: usize = 8 << 20;
@@ -84,6 +86,7 @@ impl Opcua {
         let takes = move |application: &Application| names.takes_whole(&application.name);
         let mut survey = Survey::new(details.urls, details.asks_for_network, takes);
         let mut part = Part::new(&self.bytes, &task.configuration);
+        let own_turns = Turns::new(OWN_AT_ONCE_MAX);
         let mut is_complete = false;
         loop {
             let began = Instant::now();
@@ -94,7 +97,7 @@ impl Opcua {
             let mut asking = FuturesUnordered::new();
             loop {
                 let due = survey.due().into_iter();
-                asking.extend(due.map(|ask| answer(&self.turns, ask)));
+                asking.extend(due.map(|ask| answer(&own_turns, &self.turns, ask)));
                 let Some(heard) = asking.next().await else {
                     break;
                 };
@@ -127,7 +130,8 @@ impl Opcua {
 }
 
 /// Does what the survey asks for, when it is its turn.
-async fn answer(turns: &Turns, ask: Ask) -> Heard {
+async fn answer(own_turns: &Turns, turns: &Turns, ask: Ask) -> Heard {
+    let _own_turn = own_turns.begin().await;
     let _turn = turns.begin().await;
     match ask {
         Ask::Server(url, questions) => {

@@ -8,6 +8,7 @@
 mod details;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod growth;
 mod identity;
 mod monitor;
 mod pattern;
@@ -32,6 +33,7 @@ use crate::{
     model::device::{DeviceSet, Scope},
 };
 use details::Details;
+use growth::Growth;
 use monitor::{Events, Monitor};
 use petiole_base::waits::sleep_until_or_never;
 use plan::Tree;
@@ -141,7 +143,7 @@ async fn follow(
         .sysfs
         .check()
         .map_err(|e| DiscoveryError(e.to_string()))?;
-    let mut tree = Tree::default();
+    let (mut tree, mut growth) = (Tree::default(), Growth::default());
     let mut happened = vec![Event::Anything];
     loop {
         let pause = if happened.contains(&Event::Anything) {
@@ -153,13 +155,17 @@ async fn follow(
         let look = move |parameters: &Parameters| {
             scan::again(&parameters.sysfs, &parameters.details, tree, &happened, now)
         };
-        let devices;
+        let mut devices;
         (tree, devices) = parameters.clone().read(look).await?;
+        if parameters.details.group_recursive {
+            growth.hold_back(&mut devices, now);
+        }
         publish(devices, found);
         sleep(pause).await;
+        let until = tree.waits_until().into_iter().chain(growth.next()).min();
         happened = tokio::select! {
             events = events.next() => events.map_err(|e| DiscoveryError(e.to_string()))?,
-            () = sleep_until_or_never(tree.waits_until()) => vec![],
+            () = sleep_until_or_never(until) => vec![],
         };
     }
 }

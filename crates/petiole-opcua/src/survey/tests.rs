@@ -1,4 +1,5 @@
 use super::*;
+use crate::said::NAMED_FOR;
 use crate::{
     answer::{ApplicationType, ServerOnNetwork},
     status::Status,
@@ -199,14 +200,59 @@ fn one_lookup_that_fails_makes_no_other_server() {
     let story = round(&mut survey, &world, &["press-pc"]);
     assert!(is_looked_up(&story), "again in the next round: {story:?}");
     assert_eq!(ids(&survey), [named]);
-    for _ in 0..=LOOKUP_ROUNDS {
+    // The DNS server is away for some minutes, and comes back.
+    for _ in 0..2 {
+        for _ in 0..20 {
+            round(&mut survey, &world, &[]);
+            assert_eq!(ids(&survey), [named]);
+        }
+        round(&mut survey, &world, &["press-pc"]);
+    }
+    for _ in 0..=30 + LOOKUP_ROUNDS {
         round(&mut survey, &world, &[]);
     }
-    assert_eq!(
-        ids(&survey),
-        ["opc.tcp://10.0.0.2:4841/UA"],
-        "two in a row count"
-    );
+    assert_eq!(ids(&survey), ["opc.tcp://10.0.0.2:4841/UA"]);
+}
+
+#[test]
+fn a_discovery_server_that_was_started_again_takes_no_server_with_it() {
+    let mut survey = asks(&[LDS], false);
+    let mut world = lds_and_server();
+    round(&mut survey, &world, &[]);
+    let lds = application("LDS", ApplicationType::DiscoveryServer, LDS);
+    world.insert(LDS, Ok(vec![Answer::Servers(vec![lds])]));
+    for _ in 0..NAMED_FOR {
+        round(&mut survey, &world, &[]);
+        assert_eq!(ids(&survey), [SERVER]);
+    }
+    round(&mut survey, &world, &[]);
+    assert_eq!(ids(&survey), [""; 0], "it has not registered again");
+    // It registers, and a server that is down is gone all the same.
+    round(&mut survey, &lds_and_server(), &[]);
+    round(&mut survey, &world, &[]);
+    assert_eq!(ids(&survey), [SERVER]);
+    world.remove(SERVER);
+    for _ in 0..FAILURES {
+        round(&mut survey, &world, &[]);
+    }
+    assert_eq!(ids(&survey), [""; 0]);
+}
+
+#[test]
+fn servers_that_are_off_are_asked_in_every_third_round() {
+    let urls: Vec<String> = (0..30)
+        .map(|n| format!("opc.tcp://10.0.0.{n}:4840/"))
+        .collect();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let mut survey = asks(&urls, false);
+    let off = World::new();
+    for _ in 0..OFF_AFTER {
+        assert_eq!(round(&mut survey, &off, &[]).len(), 30);
+    }
+    for _ in 0..6 {
+        assert_eq!(round(&mut survey, &off, &[]).len(), 10);
+    }
+    assert_eq!(survey.seen().problems.len(), 30);
 }
 
 #[test]
@@ -224,7 +270,7 @@ fn a_server_that_refuses_once_what_it_has_answered_stays_with_those_that_it_name
     let problems = survey.seen().problems;
     assert!(problems[0].contains("FindServers"), "{problems:?}");
     round(&mut survey, &halted, &[]);
-    assert_eq!(ids(&survey), [""; 0], "it means it");
+    assert_eq!(ids(&survey), [SERVER], "it answers itself");
 }
 
 #[test]

@@ -51,9 +51,9 @@ impl Settings {
         names(&self.details.hosts, ip, &self.special) && self.networks.allow(ip, &self.special)
     }
 
-    /// Returns the first address of a name that may be asked. Whoever answers for a name chooses its addresses: only entries of `hosts`
+    /// Returns the addresses of a name that may be asked. Whoever answers for a name chooses its addresses: only entries of `hosts`
     /// name those of special networks.
-    fn of_name(&self, found: &[SocketAddr]) -> Result<SocketAddr, String> {
+    fn of_name(&self, found: &[SocketAddr]) -> Result<Vec<SocketAddr>, String> {
         let may = |ip: IpAddr| {
             let is_special = self.special.iter().any(|special| special.contains(ip));
             self.may_ask(ip) || !is_special && self.networks.allow(ip, &self.special)
@@ -61,33 +61,43 @@ impl Settings {
         let found = found
             .iter()
             .map(|a| SocketAddr::new(a.ip().to_canonical(), a.port()));
-        found.clone().find(|address| may(address.ip())).ok_or_else(|| {
-            format!("its addresses ({}) may not be probed from this node: name one of them in `hosts`, or have its network allowed (the chart's probe.networks)",
-                found.clone().next().map_or_else(|| "none".to_owned(), |address| address.ip().to_string()))
-        })
+        let mut allowed: Vec<_> = found.clone().filter(|address| may(address.ip())).collect();
+        if allowed.is_empty() {
+            return Err(format!(
+                "its addresses ({}) may not be probed from this node: name one of them in `hosts`, or have its network allowed (the chart's probe.networks)",
+                found
+                    .clone()
+                    .next()
+                    .map_or_else(|| "none".to_owned(), |address| address.ip().to_string())
+            ));
+        }
+        // DNS servers give them in turns: the address of the device would be another in each round, and on each node.
+        allowed.sort_unstable();
+        Ok(allowed)
     }
 }
 
 /// Asks a host. The error is about that host, which the caller names.
 pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, String> {
     let port = settings.details.port;
-    let address = match target {
-        Target::Address(address) => (*address, port).into(),
+    let addresses = match target {
+        Target::Address(address) => vec![(*address, port).into()],
         Target::Name(name) => {
             let found = tcp::look_up(name, port, Within::new(LIMIT)).await?;
             settings.of_name(&found)?
         }
     };
-    let facts = match &settings.details.question {
+    let (address, facts) = match &settings.details.question {
         Some(question @ Question::Snmp(community)) => {
-            let facts = by_datagrams(address, question).await?;
+            let facts = by_datagrams(addresses[0], question).await?;
             // A host that says what it was sent would make a Secret a property.
-            match community.as_str() {
+            let facts = match community.as_str() {
                 PUBLIC => facts,
                 secret => facts.without(secret),
-            }
+            };
+            (addresses[0], facts)
         }
-        question => by_connection(target, address, question.as_ref(), settings).await?,
+        question => by_connection(target, &addresses, question.as_ref(), settings).await?,
     };
     Ok(Answer {
         address,
@@ -98,11 +108,12 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
 
 async fn by_connection(
     target: &Target,
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     question: Option<&Question>,
     settings: &Settings,
-) -> Result<Facts, String> {
-    let socket = tcp::connect(&[address], "host", Within::new(CONNECT_LIMIT)).await?;
+) -> Result<(SocketAddr, Facts), String> {
+    let socket = tcp::connect(addresses, "host", Within::new(CONNECT_LIMIT)).await?;
+    let address = socket.peer_addr().map_err(|e| e.to_string())?;
     let mut stream: Box<dyn Stream> = Box::new(socket);
     let mut facts = Facts::default();
     if settings.details.is_tls {
@@ -122,12 +133,12 @@ async fn by_connection(
         stream = Box::new(tls);
     }
     let Some(question) = question else {
-        return Ok(facts);
+        return Ok((address, facts));
     };
     let authority = format!("{target}:{}", address.port());
     let talked = talk(&mut *stream, question, &authority);
     let said = Within::new(LIMIT).step(talked, late("the question"));
-    Ok(said.await?.and(facts))
+    Ok((address, said.await?.and(facts)))
 }
 
 async fn talk(

@@ -156,6 +156,8 @@ fn groups<'a>(taken: &[&'a Chain], details: &Details) -> Vec<Vec<&'a Chain>> {
     for group in &mut groups {
         group.sort_by(|a, b| in_numeric_order(a.devpath(), b.devpath()));
     }
+    // The kernel counts on, so equal parts of a device keep their order when it has other numbers.
+    groups.sort_by(|a, b| in_numeric_order(a[0].devpath(), b[0].devpath()));
     groups
 }
 

@@ -227,3 +227,75 @@ async fn the_kernel_lets_any_user_listen() {
     let monitor = Monitor::open();
     assert!(monitor.is_ok(), "{:?}", monitor.err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_offered_when_it_is_whole_and_changes_at_once_when_it_loses_a_part() {
+    let machine = Machine::new();
+    let camera = |name: &str| {
+        let top = format!("/devices/usb1/{name}");
+        machine.plug(Part {
+            subsystem: "bus/usb",
+            devpath: &top,
+            uevent: "DEVTYPE=usb_device\nMAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\n",
+            attributes: &[("idVendor", "046d")],
+        });
+        top
+    };
+    let video = |top: &str, n: u32| {
+        let devpath = format!("{top}/1.0/video4linux/video{n}");
+        machine.plug(Part {
+            subsystem: "class/video4linux",
+            devpath: &devpath,
+            uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
+            attributes: &[],
+        });
+        devpath
+    };
+    let was_there = camera("1-1");
+    video(&was_there, 0);
+    let rules =
+        r#"{groupRecursive: true, udevRules: ['ATTR{idVendor}=="046d"', 'KERNEL=="video*"']}"#;
+    let mut running = Running::start(&machine, rules);
+    let began = Instant::now();
+    running.until_there_are(1).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "it was there");
+    let top = camera("1-2");
+    running.happens(&[("add", &top, "usb")]).await;
+    for n in 1..4 {
+        sleep(Duration::from_millis(400)).await;
+        let part = video(&top, n);
+        running.happens(&[("add", &part, "video4linux")]).await;
+    }
+    let grown = video(&was_there, 9);
+    running.happens(&[("add", &grown, "video4linux")]).await;
+    let nodes = |set: &DeviceSet, top: &str| -> usize {
+        let device = set.devices.iter().find(|(id, _)| id.as_str() == top);
+        device.map_or(0, |(_, device)| device.device_nodes.len())
+    };
+    let set = running.until_there_are(2).await;
+    assert_eq!((nodes(&set, &top), nodes(&set, &was_there)), (4, 2));
+    let whole = running.found.wait_for(|set| nodes(set, &was_there) == 3);
+    whole.await.unwrap();
+    assert!(
+        began.elapsed() >= Duration::from_millis(2_200),
+        "{:?}",
+        began.elapsed()
+    );
+    machine.pull(&grown);
+    let began = Instant::now();
+    running.happens(&[("remove", &grown, "video4linux")]).await;
+    let lost = running.found.wait_for(|set| nodes(set, &was_there) == 2);
+    lost.await.unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    // A part that is back a moment later was reset.
+    video(&was_there, 9);
+    running.happens(&[("add", &grown, "video4linux")]).await;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(nodes(&running.found.borrow(), &was_there), 2);
+    let whole = running.found.wait_for(|set| nodes(set, &was_there) == 3);
+    whole.await.unwrap();
+}

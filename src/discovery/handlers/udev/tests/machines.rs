@@ -254,6 +254,40 @@ fn a_webcam_with_four_nodes_is_found_by_akris_rule_and_as_one_device_by_its_grou
 }
 
 #[test]
+fn equal_parts_of_a_device_keep_their_order_when_the_kernel_counts_on() {
+    let found = |first: u32, second: u32| {
+        let machine = Machine::new();
+        let camera = "/devices/usb1/1-3";
+        machine.plug(Part {
+            subsystem: "bus/usb",
+            devpath: camera,
+            uevent: "DEVTYPE=usb_device\n",
+            attributes: &[
+                ("idVendor", "046d"),
+                ("idProduct", "0825"),
+                ("serial", "C920"),
+            ],
+        });
+        for n in [first, second] {
+            machine.plug(Part {
+                subsystem: "class/video4linux",
+                devpath: &format!("{camera}/1-3:1.0/video4linux/video{n}"),
+                uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
+                attributes: &[],
+            });
+        }
+        let rules = format!("identity: serial\n{}", rule(r#"KERNEL=="video*""#));
+        let devices = machine.devices(&rules);
+        devices
+            .iter()
+            .map(|device| nodes(device).join(" "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(0, 2), ["/dev/video0", "/dev/video2"]);
+    assert_eq!(found(8, 10), ["/dev/video8", "/dev/video10"]);
+}
+
+#[test]
 fn a_gpu_is_given_by_vfio_and_kubevirt_gets_its_address() {
     let machine = Machine::new();
     let gpu = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
