@@ -24,6 +24,8 @@ use sweep::Sweep;
 
 /// The most devices of a prober. Beyond it: further ones are left out.
 pub const DEVICES_MAX: usize = 1024;
+/// The most bytes of what the devices of a prober say. Beyond it: further ones are left out, and known ones stay as they were.
+const BYTES_MAX: usize = 8 << 20;
 /// The most devices that answer from one address. Beyond it: further ones are left out.
 const DEVICES_OF_SOURCE_MAX: usize = 64;
 /// The most addresses of all `subnets` together, which are those of a /20. Beyond it: the caller refuses them.
@@ -103,6 +105,9 @@ pub struct Prober {
     early: usize,
     has_changed: bool,
     has_left_out: bool,
+    /// The most bytes that may be kept, and those that are.
+    limit: usize,
+    bytes: usize,
 }
 
 impl Prober {
@@ -124,7 +129,19 @@ impl Prober {
             early: 0,
             has_changed: false,
             has_left_out: false,
+            limit: BYTES_MAX,
+            bytes: 0,
         }
+    }
+
+    /// Sets the most bytes of what devices say, up to 8 MiB.
+    pub fn limit_to(&mut self, bytes: usize) {
+        self.limit = bytes.min(BYTES_MAX);
+    }
+
+    /// Returns how many bytes devices have said.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Sets the interfaces with the families that can be used on each. A further one begins with the first rounds.
@@ -197,7 +214,15 @@ impl Prober {
     fn hear(&mut self, answer: Answer, now: Duration) {
         let address = &answer.endpoint.address;
         if let Some(known) = self.devices.get_mut(address) {
-            self.has_changed |= known.hear(answer, now);
+            let before = known.clone();
+            let has_changed = known.hear(answer, now);
+            let bytes = self.bytes + known.bytes() - before.bytes();
+            if bytes > self.bytes.max(self.limit) {
+                *known = before.heard_again(now);
+                self.leave_out();
+            } else {
+                (self.bytes, self.has_changed) = (bytes, self.has_changed | has_changed);
+            }
             return;
         }
         if !answer.endpoint.is_onvif {
@@ -206,15 +231,21 @@ impl Prober {
         let ip = answer.source.ip();
         let is_of_source = |known: &&Known| known.device.sources.iter().any(|s| s.ip() == ip);
         let of_source = self.devices.values().filter(is_of_source).count();
-        if self.devices.len() >= DEVICES_MAX || of_source >= DEVICES_OF_SOURCE_MAX {
-            self.has_changed |= !self.has_left_out;
-            self.has_left_out = true;
-            return;
-        }
-        self.left.remove(address);
         let address = address.clone();
-        self.devices.insert(address, Known::new(answer, now));
-        self.has_changed = true;
+        let known = Known::new(answer, now);
+        let bytes = self.bytes + known.bytes();
+        let is_full = self.devices.len() >= DEVICES_MAX || bytes > self.limit;
+        if is_full || of_source >= DEVICES_OF_SOURCE_MAX {
+            return self.leave_out();
+        }
+        self.left.remove(&address);
+        self.devices.insert(address, known);
+        (self.bytes, self.has_changed) = (bytes, true);
+    }
+
+    fn leave_out(&mut self) {
+        self.has_changed |= !self.has_left_out;
+        self.has_left_out = true;
     }
 
     /// Returns whether a Hello says that its device was restarted; `None` if the Hello is older than what is known.
@@ -303,6 +334,7 @@ impl Prober {
         });
         let send = send.collect();
         self.left.retain(|_, left| now < left.at + BYE_FOR);
+        self.bytes = self.devices.values().map(Known::bytes).sum();
         let times = [
             self.due.first_key_value().map(|((at, _), _)| *at),
             self.sweep.as_ref().map(|sweep| sweep.at),

@@ -10,8 +10,11 @@ mod plan;
 mod said;
 
 use super::{
-    super::interface::{
-        DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+    super::{
+        interface::{
+            DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
+        },
+        part::{Bytes, Part},
     },
     neighbour_table::NeighbourTable,
 };
@@ -40,10 +43,24 @@ const AFTER_READ: Duration = Duration::from_millis(10);
 /// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer.
 const LOOK_MAX: Duration = Duration::from_mins(1);
 
+/// The most bytes of what the devices of all Configurations say; a namespace, and in it a Configuration, may have half of what the
+/// others leave. Beyond it: further devices are left out.
+const ALL_BYTES_MAX: usize = 8 << 20;
+
 /// Finds ONVIF cameras.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Onvif {
     neighbours: Arc<NeighbourTable>,
+    bytes: Bytes,
+}
+
+impl Default for Onvif {
+    fn default() -> Self {
+        Self {
+            neighbours: Arc::default(),
+            bytes: Bytes::new(ALL_BYTES_MAX),
+        }
+    }
 }
 
 impl DiscoveryHandler for Onvif {
@@ -61,9 +78,10 @@ impl DiscoveryHandler for Onvif {
             details: Arc::new(Details::parse(details)?),
             store: Arc::new(Store::read(properties)?),
             neighbours: self.neighbours.clone(),
+            bytes: self.bytes.clone(),
         };
         Ok(Discovery::new(Scope::Shared, async move |task: Task| {
-            let run = Run::new(&discovery);
+            let run = Run::new(&discovery, &task);
             run.follow(&discovery, &task.found).await
         }))
     }
@@ -74,6 +92,7 @@ struct OnvifDiscovery {
     details: Arc<Details>,
     store: Arc<Store>,
     neighbours: Arc<NeighbourTable>,
+    bytes: Bytes,
 }
 
 /// The state of a running discovery.
@@ -81,6 +100,7 @@ struct Run {
     start: Instant,
     network: Network,
     prober: Prober,
+    part: Part,
     catalog: Catalog,
     talks: JoinSet<(Arc<Found>, Outcome)>,
     /// When the interfaces are read next.
@@ -90,12 +110,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(discovery: &OnvifDiscovery) -> Self {
+    fn new(discovery: &OnvifDiscovery, task: &Task) -> Self {
         let probing = discovery.details.probing.clone();
         Self {
             start: Instant::now(),
             network: Network::new(),
             prober: Prober::new(probing, fastrand::u64(..), Duration::ZERO),
+            part: Part::new(&discovery.bytes, &task.configuration),
             catalog: Catalog::new(discovery.details.clone()),
             talks: JoinSet::new(),
             links_at: Duration::ZERO,
@@ -115,6 +136,8 @@ impl Run {
                 self.read_links(&discovery.details, now)?;
             }
             let turn = self.prober.turn(now);
+            self.part.set(self.prober.bytes());
+            self.prober.limit_to(self.part.most());
             for probe in &turn.send {
                 self.network.send(probe).await;
             }
@@ -126,6 +149,7 @@ impl Run {
                     details,
                     store,
                     neighbours,
+                    bytes: _,
                 } = discovery.clone();
                 self.talks.spawn(async move {
                     let outcome = conversation::ask(&job, &details, &store, &neighbours).await;

@@ -152,9 +152,7 @@ async fn follow(
             BETWEEN_LOOKS
         };
         let now = Instant::now();
-        let look = move |parameters: &Parameters| {
-            scan::again(&parameters.sysfs, &parameters.details, tree, &happened, now)
-        };
+        let look = move |parameters: &Parameters| scan::again(parameters, tree, &happened, now);
         let mut devices;
         (tree, devices) = parameters.clone().read(look).await?;
         if parameters.details.group_recursive {

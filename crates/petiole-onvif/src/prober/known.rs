@@ -36,13 +36,13 @@ impl Device {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Heard {
     at: Duration,
     xaddrs: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) device: Arc<Device>,
     heard: BTreeMap<SocketAddr, Heard>,
@@ -118,6 +118,30 @@ impl Known {
             return self.describe(self.device.scopes.clone(), is_new);
         }
         self.describe(endpoint.scopes, is_new)
+    }
+
+    /// Returns the same device, which has answered.
+    pub(super) fn heard_again(mut self, now: Duration) -> Self {
+        (self.heard_at, self.unanswered) = (now, 0);
+        self
+    }
+
+    /// Returns how many bytes of texts, and of what holds them, it has.
+    pub(super) fn bytes(&self) -> usize {
+        const DEVICE: usize = 512;
+        const FIELD: usize = 24;
+        let texts = |all: &[String]| all.iter().map(|text| text.len() + FIELD).sum::<usize>();
+        let heard = self
+            .heard
+            .values()
+            .map(|heard| texts(&heard.xaddrs) + DEVICE / 4);
+        let Device {
+            endpoint,
+            scopes,
+            xaddrs,
+            ..
+        } = &*self.device;
+        DEVICE + 2 * endpoint.len() + texts(scopes) + texts(xaddrs) + heard.sum::<usize>()
     }
 
     /// Forgets the addresses from which nothing has come since `since`, if it has others.

@@ -288,6 +288,39 @@ fn a_camera_with_two_addresses_is_one_device_whose_description_rests() {
 }
 
 #[test]
+fn what_devices_say_is_bounded_in_bytes_and_known_ones_stay() {
+    let mut lan = Lan::new(settings(), 0);
+    lan.run_until(SECOND);
+    lan.prober.limit_to(20_000);
+    let source = |n: u32| SocketAddr::from((std::net::Ipv4Addr::from(n), 1));
+    for n in 0..100 {
+        lan.tell(source(n), &message("ProbeMatch", &format!("x{n}"), "", ""));
+    }
+    let known: Vec<String> = lan.names().into_iter().map(str::to_owned).collect();
+    assert!((10..50).contains(&known.len()), "{}", known.len());
+    assert!(lan.prober.has_left_out() && lan.prober.bytes() <= 20_000);
+    // They grow, and others that had a part are there again.
+    let long: String = (0..8)
+        .map(|n| format!("http://10.0.0.1/{n}{} ", "x".repeat(200)))
+        .collect();
+    for n in 0..100 {
+        lan.tell(
+            source(n),
+            &message("ProbeMatch", &format!("x{n}"), "", &long),
+        );
+        assert!(lan.prober.bytes() <= 20_000);
+    }
+    lan.prober.limit_to(10);
+    for n in 0..100 {
+        lan.tell(source(n), &message("ProbeMatch", &format!("x{n}"), "", ""));
+    }
+    assert_eq!(lan.names(), known);
+    let turned = lan.prober.bytes();
+    lan.prober.turn(SECOND);
+    assert_eq!(lan.prober.bytes(), turned, "it is counted right");
+}
+
+#[test]
 fn no_host_takes_the_place_of_the_others_and_all_are_bounded() {
     let mut lan = Lan::new(settings(), 0);
     lan.run_until(SECOND);

@@ -41,6 +41,8 @@ const DATABASE_PROPERTIES: [(&str, &str); 5] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) taken: BTreeMap<String, Chain>,
+    /// The devices of subsystems that are not allowed, by their paths, with the subsystem.
+    pub(super) refused: BTreeMap<String, String>,
     /// The devices that udev has not processed, and until when it has the time for it: so long rules are not applied to them.
     /// A device whose time is over is read without udev's entry, and does not wait again while it is there.
     pub(super) unprocessed: BTreeMap<String, Option<Instant>>,
@@ -52,6 +54,7 @@ impl Tree {
     /// Removes a device and all devices below it.
     pub(super) fn forget(&mut self, top: &str) {
         self.taken.retain(|path, _| !is_at_or_below(path, top));
+        self.refused.retain(|path, _| !is_at_or_below(path, top));
         self.end_time_of(top);
     }
 
@@ -62,7 +65,8 @@ impl Tree {
     }
 
     pub(super) fn has_at_or_below(&self, top: &str) -> bool {
-        let mut all = self.taken.keys().chain(self.unprocessed.keys());
+        let taken = self.taken.keys().chain(self.refused.keys());
+        let mut all = taken.chain(self.unprocessed.keys());
         all.any(|path| is_at_or_below(path, top))
     }
 
@@ -83,11 +87,9 @@ impl Tree {
 
 /// Returns the devices to offer.
 pub(super) fn devices(tree: &Tree, details: &Details, allowed: &Subsystems) -> DeviceSet {
-    let is_allowed =
-        |chain: &&Chain| (chain.own().subsystem.as_deref()).is_some_and(|s| allowed.allow(s));
-    let taken: Vec<&Chain> = tree.taken.values().filter(is_allowed).collect();
+    let taken: Vec<&Chain> = tree.taken.values().collect();
     let mut problems = tree.problems.clone();
-    problems.extend(not_allowed(tree, taken.len(), allowed));
+    problems.extend(not_allowed(tree, allowed));
     let groups = groups(&taken, details);
     let left_out = groups.len() > DEVICES_MAX;
     if left_out {
@@ -121,10 +123,9 @@ pub(super) fn devices(tree: &Tree, details: &Details, allowed: &Subsystems) -> D
     set
 }
 
-fn not_allowed(tree: &Tree, allowed_count: usize, allowed: &Subsystems) -> Option<String> {
-    let count = tree.taken.len() - allowed_count;
-    let names = (tree.taken.values()).filter_map(|chain| chain.own().subsystem.as_deref());
-    let names: BTreeSet<&str> = names.filter(|name| !allowed.allow(name)).collect();
+fn not_allowed(tree: &Tree, allowed: &Subsystems) -> Option<String> {
+    let count = tree.refused.len();
+    let names: BTreeSet<&str> = tree.refused.values().map(String::as_str).collect();
     let names: Vec<&str> = names.into_iter().take(10).collect();
     (count > 0).then(|| {
         format!(

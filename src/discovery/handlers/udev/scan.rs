@@ -1,9 +1,11 @@
 //! Updates the tree of selected devices from sysfs: completely, or at some paths.
 use super::{
+    Parameters,
     details::{Details, USB_ATTRIBUTES},
     plan::Tree,
     record::{Chain, Record, parents},
     rules::DeviceHead,
+    subsystems::Subsystems,
     sysfs::{Candidate, Sysfs, SysfsLook},
     uevent::Event,
 };
@@ -21,6 +23,7 @@ pub(super) const UDEV_PATIENCE: Duration = Duration::from_secs(3);
 struct Scan<'a> {
     sysfs: &'a Sysfs,
     details: &'a Details,
+    allowed: &'a Subsystems,
     attributes: BTreeSet<String>,
     ancestors: BTreeMap<String, Option<Arc<Record>>>,
     /// Until when udev has the time for a device that is new to us: no time, if udev does not run.
@@ -32,17 +35,17 @@ struct Scan<'a> {
 
 /// Reads the devices again that events name, and those that udev has not processed in time.
 pub(super) fn again(
-    sysfs: &Sysfs,
-    details: &Details,
+    parameters: &Parameters,
     mut tree: Tree,
     events: &[Event],
     now: Instant,
 ) -> Tree {
     let mut paths = tree.end_waits(now);
+    let Parameters { sysfs, details, .. } = parameters;
     let until = sysfs.has_udev().then(|| now + UDEV_PATIENCE);
     for event in events {
         match event {
-            Event::Anything => return Scan::new(sysfs, details, tree, until).all(),
+            Event::Anything => return Scan::new(parameters, tree, until).all(),
             Event::Device {
                 devpath,
                 subsystem,
@@ -64,14 +67,21 @@ pub(super) fn again(
             }
         }
     }
-    Scan::new(sysfs, details, tree, until).at(&paths)
+    Scan::new(parameters, tree, until).at(&paths)
 }
 
 impl<'a> Scan<'a> {
-    fn new(sysfs: &'a Sysfs, details: &'a Details, tree: Tree, until: Option<Instant>) -> Self {
+    fn new(parameters: &'a Parameters, tree: Tree, until: Option<Instant>) -> Self {
+        let Parameters {
+            sysfs,
+            details,
+            allowed,
+            ..
+        } = parameters;
         Self {
             sysfs,
             details,
+            allowed,
             attributes: details.attributes(),
             ancestors: BTreeMap::new(),
             until,
@@ -112,8 +122,14 @@ impl<'a> Scan<'a> {
 
     fn add(&mut self, look: SysfsLook) {
         for candidate in look.candidates {
-            if let Some(chain) = self.find(&candidate) {
+            let Some(chain) = self.find(&candidate) else {
+                continue;
+            };
+            let subsystem = chain.own().subsystem.clone().unwrap_or_default();
+            if self.allowed.allow(&subsystem) {
                 self.tree.taken.insert(candidate.devpath, chain);
+            } else {
+                self.tree.refused.insert(candidate.devpath, subsystem);
             }
         }
     }

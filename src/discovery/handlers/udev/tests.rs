@@ -101,8 +101,7 @@ impl Machine {
 
 fn set_of(parameters: &Parameters) -> DeviceSet {
     let tree = scan::again(
-        &parameters.sysfs,
-        &parameters.details,
+        parameters,
         Tree::default(),
         &[Event::Anything],
         Instant::now(),
