@@ -123,7 +123,7 @@ impl Cli {
             Command::Get(_) => "warn",
             #[cfg(feature = "people")]
             Command::Completions(_) | Command::Convert(_) | Command::Man(_) => "warn",
-            Command::Discover(ref flags) => flags.log(),
+            Command::Discover(ref flags) => flags.run.log(),
             Command::Crds(_) | Command::Cluster(_) => "warn",
             #[cfg(feature = "people")]
             Command::People(ref command) => command.usual_log(),

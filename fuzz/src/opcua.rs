@@ -141,7 +141,7 @@ fn server() -> Server {
     Server {
         applications: vec![Application {
             name: "Press".to_owned(),
-            kind: ApplicationType::Server,
+            kind: ApplicationType::SERVER,
             discovery_urls: vec!["opc.tcp://plc:4840/".to_owned()],
             ..Application::default()
         }],

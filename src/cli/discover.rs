@@ -34,6 +34,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         let flags = remote::Flags {
             handler: flags.run,
             node,
+            namespace: flags.namespace,
             connection: flags.connection,
         };
         return Box::pin(remote::run(flags)).await;

@@ -12,26 +12,26 @@ const SLACK: usize = 100;
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-base", 590),
-    ("crates/petiole-cli", 1_660),
+    ("crates/petiole-cli", 1_680),
     ("crates/petiole-cluster", 1_840),
     ("crates/petiole-dra", 1_640),
     ("crates/petiole-kubelet", 4_830),
     ("crates/petiole-kubelet-api", 920),
     ("crates/petiole-mdns", 4_420),
-    ("crates/petiole-model", 5_650),
+    ("crates/petiole-model", 5_670),
     ("crates/petiole-mqtt", 1_470),
-    ("crates/petiole-onvif", 1_780),
-    ("crates/petiole-opcua", 1_870),
-    ("crates/petiole-people", 6_480),
+    ("crates/petiole-onvif", 1_800),
+    ("crates/petiole-opcua", 1_660),
+    ("crates/petiole-people", 6_530),
     ("crates/petiole-probe", 740),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
     ("src/agent", 9_900),
     ("src/cli", 1_840),
-    ("src/controller", 9_970),
+    ("src/controller", 10_080),
     ("src/convert", 610),
     ("src/demo", 850),
-    ("src/discovery", 11_150),
+    ("src/discovery", 11_260),
     ("src/merge", 1_600),
     ("src/proto", 110),
     ("src/store", 2_570),
@@ -61,6 +61,8 @@ fn modules_for_tests(source: &Source) -> Vec<String> {
         "#[cfg(test)]",
         "#[cfg(feature = \"fuzzing\")]",
         "#[cfg(any(test, feature = \"fuzzing\"))]",
+        // The server that the tests of the client talk with.
+        "#[cfg(any(test, feature = \"server\"))]",
     ];
     let path = source.whole_path();
     let folder = match path.strip_suffix("/lib.rs") {

@@ -14,7 +14,7 @@ fn application(name: &str, url: String) -> Application {
     Application {
         uri: format!("urn:{name}"),
         name: name.to_owned(),
-        kind: ApplicationType::Server,
+        kind: ApplicationType::SERVER,
         discovery_urls: vec![url],
         ..Application::default()
     }
@@ -26,9 +26,9 @@ fn server(name: &str, host: &str, port: u16) -> Server {
         applications: vec![application(name, url.clone())],
         endpoints: vec![Endpoint {
             url,
-            mode: SecurityMode::SignAndEncrypt,
+            mode: SecurityMode::SIGN_AND_ENCRYPT,
             policy: "http://opcfoundation.org/UA/SecurityPolicy#Basic256Sha256".to_owned(),
-            users: vec![UserToken::UserName],
+            users: vec![UserToken::USER_NAME],
             level: 1,
         }],
         ..Server::default()
@@ -104,7 +104,7 @@ async fn a_discovery_server_tells_of_its_servers_each_is_asked_and_a_name_that_n
     ];
     let lds = OpcuaServer::start(|port| {
         let own = Application {
-            kind: ApplicationType::DiscoveryServer,
+            kind: ApplicationType::DISCOVERY_SERVER,
             ..application("LDS", format!("opc.tcp://127.0.0.1:{port}/"))
         };
         Server {

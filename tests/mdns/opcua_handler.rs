@@ -12,7 +12,7 @@ async fn a_server_that_announces_itself_is_asked_and_found_by_its_own_path_and_g
     let press = OpcuaServer::start(|port| Server {
         applications: vec![Application {
             name: "press".to_owned(),
-            kind: ApplicationType::Server,
+            kind: ApplicationType::SERVER,
             discovery_urls: vec![format!("opc.tcp://127.0.0.1:{port}/UA/Press")],
             ..Application::default()
         }],

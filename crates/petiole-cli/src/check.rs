@@ -29,6 +29,9 @@ pub struct Flags {
     /// DaemonSet of the agents
     #[arg(long, value_name = "NAME", default_value = "petiole-agent")]
     agent: String,
+    /// DaemonSet of isolated discovery, where there is one
+    #[arg(long, value_name = "NAME")]
+    discovery: Option<String>,
     /// Deployment of the controller
     #[arg(long, value_name = "NAME", default_value = "petiole-controller")]
     controller: String,
@@ -59,9 +62,12 @@ async fn look(client: &Client, flags: &Flags) -> anyhow::Result<Vec<Finding>> {
     let mut findings = definitions(client).await?;
     let namespace = &namespace_or(flags.namespace.as_deref(), client);
     let agents = Api::<DaemonSetPart>::namespaced(client.clone(), namespace);
-    let agents = agents.get_opt(&flags.agent).await;
-    let what = format!("DaemonSet {namespace}/{}", flags.agent);
-    findings.push(agent(&what, read(&what, agents)?.as_ref()));
+    for name in [Some(&flags.agent), flags.discovery.as_ref()] {
+        let Some(name) = name else { continue };
+        let set = agents.get_opt(name).await;
+        let what = format!("DaemonSet {namespace}/{name}");
+        findings.push(agent(&what, read(&what, set)?.as_ref()));
+    }
     let controllers = Api::<DeploymentPart>::namespaced(client.clone(), namespace);
     let controllers = controllers.get_opt(&flags.controller).await;
     let what = format!("Deployment {namespace}/{}", flags.controller);

@@ -52,6 +52,15 @@ impl HandlerFlags {
         }
         Ok(())
     }
+
+    /// Returns what to log where the user has not said.
+    pub fn log(&self) -> &'static str {
+        if self.verbose {
+            "warn,petiole_mdns=debug,petiole::discovery::handlers=debug,petiole::progress=debug"
+        } else {
+            "warn,petiole::progress=debug"
+        }
+    }
 }
 
 /// The byte that ends the text on a stdin which stays open. The discovery then ends with stdin: so a command that was

@@ -83,6 +83,7 @@ pub async fn print(settings: Settings, client: kube::Client) -> anyhow::Result<(
     removal::tidy_offers(&settings, &client, |offer| {
         match offer {
             Offer::Stale(kind, name, action) => {
+                is_first = false;
                 writeln!(stdout(), "{kind} {name}: {}", words(action))?;
             }
             Offer::Stuck(command) => writeln!(

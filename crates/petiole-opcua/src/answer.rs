@@ -63,48 +63,35 @@ pub struct Application {
     pub discovery_urls: Vec<String>,
 }
 
-/// What an application is.
+/// What an application is (OPC 10000-4, 7.4). Another number is one that this version of the specification does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ApplicationType {
-    /// A server.
-    #[default]
-    Server,
-    /// A client.
-    Client,
-    /// A server that is a client of others, too.
-    ClientAndServer,
-    /// A discovery server, which is no device.
-    DiscoveryServer,
-    /// A number that this version of the specification does not have.
-    Other(i32),
-}
+pub struct ApplicationType(pub i32);
 
 impl ApplicationType {
-    pub(crate) fn from_code(code: i32) -> Self {
-        match code {
-            0 => Self::Server,
-            1 => Self::Client,
-            2 => Self::ClientAndServer,
-            3 => Self::DiscoveryServer,
-            other => Self::Other(other),
-        }
-    }
+    /// A server.
+    pub const SERVER: Self = Self(0);
+    /// A client.
+    pub const CLIENT: Self = Self(1);
+    /// A server that is a client of others, too.
+    pub const CLIENT_AND_SERVER: Self = Self(2);
+    /// A discovery server, which is no device.
+    pub const DISCOVERY_SERVER: Self = Self(3);
 
     /// Returns whether it serves devices or data of its own.
     pub fn is_server(self) -> bool {
-        matches!(self, Self::Server | Self::ClientAndServer)
+        matches!(self, Self::SERVER | Self::CLIENT_AND_SERVER)
     }
 }
 
 impl fmt::Display for ApplicationType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server => f.write_str("Server"),
-            Self::Client => f.write_str("Client"),
-            Self::ClientAndServer => f.write_str("ClientAndServer"),
-            Self::DiscoveryServer => f.write_str("DiscoveryServer"),
-            Self::Other(code) => write!(f, "{code}"),
-        }
+        let names = [
+            (0, "Server"),
+            (1, "Client"),
+            (2, "ClientAndServer"),
+            (3, "DiscoveryServer"),
+        ];
+        named(self.0, &names, f)
     }
 }
 
@@ -142,77 +129,63 @@ impl Endpoint {
     }
 }
 
-/// Whether the messages of an endpoint are signed and encrypted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SecurityMode {
-    /// Neither.
-    #[default]
-    None,
-    /// Signed.
-    Sign,
-    /// Both.
-    SignAndEncrypt,
-    /// A number that the specification does not allow.
-    Other(i32),
-}
+/// Whether the messages of an endpoint are signed and encrypted (OPC 10000-4, 7.20). The specification allows no other number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecurityMode(pub i32);
 
 impl SecurityMode {
-    pub(crate) fn from_code(code: i32) -> Self {
-        match code {
-            1 => Self::None,
-            2 => Self::Sign,
-            3 => Self::SignAndEncrypt,
-            other => Self::Other(other),
-        }
+    /// Neither.
+    pub const NONE: Self = Self(1);
+    /// Signed.
+    pub const SIGN: Self = Self(2);
+    /// Both.
+    pub const SIGN_AND_ENCRYPT: Self = Self(3);
+}
+
+impl Default for SecurityMode {
+    fn default() -> Self {
+        Self::NONE
     }
 }
 
 impl fmt::Display for SecurityMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Sign => f.write_str("Sign"),
-            Self::SignAndEncrypt => f.write_str("SignAndEncrypt"),
-            Self::Other(code) => write!(f, "{code}"),
-        }
+        let names = [(1, "None"), (2, "Sign"), (3, "SignAndEncrypt")];
+        named(self.0, &names, f)
     }
 }
 
-/// A way in which a user proves who it is.
+/// A way in which a user proves who it is (OPC 10000-4, 7.42). Another number is one that this version of the specification does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UserToken {
-    /// Not at all.
-    Anonymous,
-    /// By a name and a password.
-    UserName,
-    /// By a certificate.
-    Certificate,
-    /// By a token that another service has issued.
-    IssuedToken,
-    /// A number that this version of the specification does not have.
-    Other(i32),
-}
+pub struct UserToken(pub i32);
 
 impl UserToken {
-    pub(crate) fn from_code(code: i32) -> Self {
-        match code {
-            0 => Self::Anonymous,
-            1 => Self::UserName,
-            2 => Self::Certificate,
-            3 => Self::IssuedToken,
-            other => Self::Other(other),
-        }
-    }
+    /// Not at all.
+    pub const ANONYMOUS: Self = Self(0);
+    /// By a name and a password.
+    pub const USER_NAME: Self = Self(1);
+    /// By a certificate.
+    pub const CERTIFICATE: Self = Self(2);
+    /// By a token that another service has issued.
+    pub const ISSUED_TOKEN: Self = Self(3);
 }
 
 impl fmt::Display for UserToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Anonymous => f.write_str("Anonymous"),
-            Self::UserName => f.write_str("UserName"),
-            Self::Certificate => f.write_str("Certificate"),
-            Self::IssuedToken => f.write_str("IssuedToken"),
-            Self::Other(code) => write!(f, "{code}"),
-        }
+        let names = [
+            (0, "Anonymous"),
+            (1, "UserName"),
+            (2, "Certificate"),
+            (3, "IssuedToken"),
+        ];
+        named(self.0, &names, f)
+    }
+}
+
+/// Writes the name of a number, or the number where it has none.
+fn named(code: i32, names: &[(i32, &str)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match names.iter().find(|(named, _)| *named == code) {
+        Some((_, name)) => f.write_str(name),
+        None => write!(f, "{code}"),
     }
 }

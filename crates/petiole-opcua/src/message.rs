@@ -228,7 +228,7 @@ fn application(reader: &mut Reader<'_>) -> Result<Application, Malformed> {
         uri: reader.string()?,
         product_uri: reader.string()?,
         name: reader.localized_text()?,
-        kind: ApplicationType::from_code(reader.i32()?),
+        kind: ApplicationType(reader.i32()?),
         discovery_urls: vec![],
     };
     reader.string()?; // the gateway to it
@@ -254,7 +254,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, Malformed> {
     let url = reader.string()?;
     application(reader)?;
     reader.skip_bytes()?; // the certificate
-    let mode = SecurityMode::from_code(reader.i32()?);
+    let mode = SecurityMode(reader.i32()?);
     let policy = reader.string()?;
     let users = reader.array("user tokens", STRINGS_MAX, user_token)?;
     reader.string()?; // the profile of the transport
@@ -270,7 +270,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, Malformed> {
 
 fn user_token(reader: &mut Reader<'_>) -> Result<UserToken, Malformed> {
     reader.string()?;
-    let token = UserToken::from_code(reader.i32()?);
+    let token = UserToken(reader.i32()?);
     for _issued_type_issuer_policy in 0..3 {
         reader.string()?;
     }

@@ -1,8 +1,6 @@
 //! The other side of the conversation, for tests: a server that answers the questions, as it should or with faults. Pure.
 use crate::{
-    answer::{
-        Application, ApplicationType, Endpoint, Question, SecurityMode, ServerOnNetwork, UserToken,
-    },
+    answer::{Application, Endpoint, Question, ServerOnNetwork},
     binary::{Reader, Writer},
     chunk::{CHUNK_MAX, Chunk, Incoming, Kind, Place, write},
     message::{Channel, NO_SECURITY, Stamp, in_channel, number},
@@ -198,13 +196,7 @@ fn application(body: &mut Writer, application: &Application) {
     body.byte(LOCALE_AND_TEXT);
     body.string("en");
     body.string(&application.name);
-    body.i32(match application.kind {
-        ApplicationType::Server => 0,
-        ApplicationType::Client => 1,
-        ApplicationType::ClientAndServer => 2,
-        ApplicationType::DiscoveryServer => 3,
-        ApplicationType::Other(code) => code,
-    });
+    body.i32(application.kind.0);
     body.null();
     body.null();
     array(body, &application.discovery_urls, |body, url| {
@@ -223,22 +215,11 @@ fn endpoint(body: &mut Writer, endpoint: &Endpoint) {
     body.string(&endpoint.url);
     application(body, &Application::default());
     body.string("a certificate");
-    body.i32(match endpoint.mode {
-        SecurityMode::None => 1,
-        SecurityMode::Sign => 2,
-        SecurityMode::SignAndEncrypt => 3,
-        SecurityMode::Other(code) => code,
-    });
+    body.i32(endpoint.mode.0);
     body.string(&endpoint.policy);
     array(body, &endpoint.users, |body, user| {
         body.string("an id");
-        body.i32(match user {
-            UserToken::Anonymous => 0,
-            UserToken::UserName => 1,
-            UserToken::Certificate => 2,
-            UserToken::IssuedToken => 3,
-            UserToken::Other(code) => *code,
-        });
+        body.i32(user.0);
         (0..3).for_each(|_| body.null());
     });
     body.null();

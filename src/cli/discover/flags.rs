@@ -30,7 +30,7 @@ Examples:
   petiole discover cameras --endpoint http://localhost:10000 --details - < /dev/null")]
 pub struct Flags {
     #[command(flatten)]
-    pub(super) run: HandlerFlags,
+    pub(in crate::cli) run: HandlerFlags,
     /// Endpoint of a handler of your own that serves Akri's protocol: unix:///PATH of its socket, or http://HOST:PORT. It
     /// need not be registered
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "mark")]
@@ -42,6 +42,10 @@ pub struct Flags {
     #[cfg(feature = "people")]
     #[arg(short, long, value_name = "NAME", conflicts_with = "endpoint")]
     pub(super) node: Option<String>,
+    /// Namespace in which Petiole is installed [default: that of its Pods on the node]
+    #[cfg(feature = "people")]
+    #[arg(long, value_name = "NAME", requires = "node")]
+    pub(super) namespace: Option<String>,
     #[cfg(feature = "people")]
     #[command(flatten)]
     pub(super) connection: ConnectionFlags,
@@ -58,15 +62,6 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Returns what to log where the user has not said.
-    pub(in crate::cli) fn log(&self) -> &'static str {
-        if self.run.verbose {
-            "warn,petiole_mdns=debug,petiole::discovery::handlers=debug,petiole::progress=debug"
-        } else {
-            "warn,petiole::progress=debug"
-        }
-    }
-
     /// Returns the name of the Configuration.
     pub(super) fn named(&self, input: &Input) -> String {
         let name = self.run.configuration.as_ref().or(input.name.as_ref());

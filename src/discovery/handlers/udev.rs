@@ -11,6 +11,7 @@ pub mod fuzzing;
 mod growth;
 mod identity;
 mod monitor;
+mod parameters;
 mod pattern;
 mod plan;
 mod record;
@@ -35,6 +36,7 @@ use crate::{
 use details::Details;
 use growth::Growth;
 use monitor::{Events, Monitor};
+use parameters::Parameters;
 use petiole_base::waits::sleep_until_or_never;
 use plan::Tree;
 use std::{
@@ -123,14 +125,6 @@ impl DiscoveryHandler for Udev {
             follow(parameters, monitor, &task.found).await
         }))
     }
-}
-
-/// The parameters of one discovery.
-struct Parameters {
-    details: Details,
-    allowed: Subsystems,
-    sysfs: Sysfs,
-    reads: Turns,
 }
 
 /// Looks at all devices once, and then where events require it.

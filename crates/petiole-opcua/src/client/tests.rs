@@ -44,7 +44,7 @@ fn server() -> Server {
             uri: "urn:plc".to_owned(),
             product_uri: "urn:product".to_owned(),
             name: "Press 4 (Halle ä)".to_owned(),
-            kind: ApplicationType::ClientAndServer,
+            kind: ApplicationType::CLIENT_AND_SERVER,
             discovery_urls: vec!["opc.tcp://plc:4840/".to_owned(), "https://plc".to_owned()],
         }],
         on_network: vec![ServerOnNetwork {
@@ -54,9 +54,9 @@ fn server() -> Server {
         }],
         endpoints: vec![Endpoint {
             url: "opc.tcp://plc:4840/".to_owned(),
-            mode: SecurityMode::SignAndEncrypt,
+            mode: SecurityMode::SIGN_AND_ENCRYPT,
             policy: "http://opcfoundation.org/UA/SecurityPolicy#Basic256Sha256".to_owned(),
-            users: vec![UserToken::UserName, UserToken::Certificate],
+            users: vec![UserToken::USER_NAME, UserToken::CERTIFICATE],
             level: 3,
         }],
         quirks: Quirks::default(),
@@ -216,7 +216,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn applications() -> impl Strategy<Value = Vec<Application>> {
-    let kind = (-1..6).prop_map(ApplicationType::from_code);
+    let kind = (-1..6).prop_map(ApplicationType);
     let application = (text(), text(), text(), kind, vec(text(), 0..4));
     let application =
         application.prop_map(
@@ -232,8 +232,8 @@ fn applications() -> impl Strategy<Value = Vec<Application>> {
 }
 
 fn endpoints() -> impl Strategy<Value = Vec<Endpoint>> {
-    let users = vec((-1..5).prop_map(UserToken::from_code), 0..4);
-    let mode = (1..5).prop_map(SecurityMode::from_code);
+    let users = vec((-1..5).prop_map(UserToken), 0..4);
+    let mode = (1..5).prop_map(SecurityMode);
     let endpoint = (text(), mode, text(), users, any::<u8>());
     let endpoint = endpoint.prop_map(|(url, mode, policy, users, level)| Endpoint {
         url,

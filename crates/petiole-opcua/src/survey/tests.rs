@@ -30,7 +30,7 @@ fn application(name: &str, kind: ApplicationType, url: &str) -> Application {
 }
 
 fn server(name: &str, url: &str) -> Application {
-    application(name, ApplicationType::Server, url)
+    application(name, ApplicationType::SERVER, url)
 }
 
 type World<'a> = BTreeMap<&'a str, Result<Vec<Answer>, String>>;
@@ -82,7 +82,7 @@ fn policy(survey: &Survey, id: &str) -> String {
 
 /// A discovery server with a server that has registered.
 fn lds_and_server() -> World<'static> {
-    let lds = application("LDS", ApplicationType::DiscoveryServer, LDS);
+    let lds = application("LDS", ApplicationType::DISCOVERY_SERVER, LDS);
     let endpoint = Endpoint {
         policy: "http://x#None".to_owned(),
         ..Endpoint::default()
@@ -219,7 +219,7 @@ fn a_discovery_server_that_was_started_again_takes_no_server_with_it() {
     let mut survey = asks(&[LDS], false);
     let mut world = lds_and_server();
     round(&mut survey, &world, &[]);
-    let lds = application("LDS", ApplicationType::DiscoveryServer, LDS);
+    let lds = application("LDS", ApplicationType::DISCOVERY_SERVER, LDS);
     world.insert(LDS, Ok(vec![Answer::Servers(vec![lds])]));
     for _ in 0..NAMED_FOR {
         round(&mut survey, &world, &[]);
@@ -334,11 +334,11 @@ fn servers_of_the_network_are_asked_only_if_that_is_wished_and_not_further() {
 #[test]
 fn only_servers_of_the_wanted_names_become_devices() {
     let kinds = [
-        ("press", ApplicationType::Server),
-        ("oven", ApplicationType::ClientAndServer),
-        ("hmi", ApplicationType::Client),
-        ("lds", ApplicationType::DiscoveryServer),
-        ("odd", ApplicationType::Other(7)),
+        ("press", ApplicationType::SERVER),
+        ("oven", ApplicationType::CLIENT_AND_SERVER),
+        ("hmi", ApplicationType::CLIENT),
+        ("lds", ApplicationType::DISCOVERY_SERVER),
+        ("odd", ApplicationType(7)),
     ];
     let applications =
         kinds.map(|(name, kind)| application(name, kind, &format!("{SERVER}{name}")));

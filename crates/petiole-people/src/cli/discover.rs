@@ -12,7 +12,7 @@ use petiole_cli::{
 };
 use petiole_cluster as cluster;
 use petiole_model::model::names::ObjectKey;
-use std::process::Stdio;
+use std::{collections::BTreeSet, process::Stdio};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
@@ -33,6 +33,9 @@ pub struct Flags {
     /// Node in whose agent's Pod the handler runs, by `kubectl exec`
     #[arg(short, long, value_name = "NAME")]
     pub node: String,
+    /// Namespace in which Petiole is installed [default: that of its Pods on the node]
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
     #[command(flatten)]
     pub connection: ConnectionFlags,
 }
@@ -43,13 +46,14 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let Flags {
         handler,
         node,
+        namespace,
         connection,
     } = flags;
     handler.check()?;
     let mut text = text_of(&handler.details)?.into_bytes();
     text.push(END);
     let client = connection.client().await?;
-    let (pod, container) = pod_on(&client, &node, &handler.handler).await?;
+    let (pod, container) = pod_on(&client, &node, namespace.as_deref(), &handler.handler).await?;
     let kubectl = Command::new("kubectl")
         .args(connection.arguments())
         .args(["exec", "--stdin", "--quiet", "--namespace", &pod.namespace])
@@ -82,15 +86,20 @@ async fn fed(mut kubectl: Child, text: &[u8]) -> anyhow::Result<()> {
 async fn pod_on<'a>(
     client: &Client,
     node: &str,
+    namespace: Option<&str>,
     handler: &'a str,
 ) -> anyhow::Result<(ObjectKey, &'a str)> {
-    let pods: Api<Pod> = Api::all(client.clone());
+    let pods: Api<Pod> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
     let on_node = ListParams::default()
         .labels("app.kubernetes.io/component in (agent,discovery)")
         .fields(&format!("spec.nodeName={node}"));
     let pods = pods.list(&on_node).await;
     let pods = pods.map_err(|e| {
-        let cannot = cluster::cannot("list pods in all namespaces", &e);
+        let of = namespace.map_or("all namespaces".to_owned(), |of| format!("namespace {of}"));
+        let cannot = cluster::cannot(&format!("list pods in {of}"), &e);
         anyhow!("{cannot}, so the agent of node {node} cannot be found")
     })?;
     let snapshot = Snapshot {
@@ -99,6 +108,25 @@ async fn pod_on<'a>(
             .collect(),
         ..Snapshot::default()
     };
+    handler_of(&snapshot, node, handler)
+}
+
+/// The same, of the Pods on the node.
+fn handler_of<'a>(
+    snapshot: &Snapshot,
+    node: &str,
+    handler: &'a str,
+) -> anyhow::Result<(ObjectKey, &'a str)> {
+    // Whoever may create a Pod may give it these labels, and would get the details, which may have passwords.
+    let here = ["agent", "discovery"].into_iter();
+    let here = here.flat_map(|component| snapshot.own_pods(component));
+    let namespaces: BTreeSet<&str> = here.map(|(key, _)| &*key.namespace).collect();
+    if namespaces.len() > 1 {
+        let namespaces = Vec::from_iter(namespaces).join(" and ");
+        bail!(
+            "Pods on node {node} in the namespaces {namespaces} say that they are Petiole's: name the one in which it is installed (--namespace)"
+        );
+    }
     let has_handler = |pod: &Pod| {
         let spec = pod.spec.as_ref();
         spec.is_some_and(|spec| spec.containers.iter().any(|c| c.name == handler))
@@ -138,5 +166,43 @@ fn arguments(flags: &HandlerFlags, node: &str) -> Vec<String> {
     );
     arguments.extend(flags.mark.iter().map(|mark| format!("--mark={mark}")));
     arguments.extend(flags.verbose.then(|| "--verbose".to_owned()));
+    // The container has a filter and a format of its own.
+    arguments.push(format!("--log={}", flags.log()));
+    arguments.push("--log-format=text".to_owned());
     arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(namespace: &str, component: &str, container: &str) -> (ObjectKey, Pod) {
+        let pod = json!({
+            "metadata": {"name": component, "namespace": namespace, "labels": {
+                "app.kubernetes.io/part-of": "petiole", "app.kubernetes.io/component": component,
+            }},
+            "spec": {"nodeName": "node-1", "containers": [{"name": container}]},
+        });
+        let key = ObjectKey::new(namespace, component);
+        (key, serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn details_go_to_no_pod_that_somebody_else_has_labelled() {
+        let mut snapshot = Snapshot {
+            pods: [pod("petiole", "agent", "agent")].into(),
+            ..Snapshot::default()
+        };
+        let found = |snapshot: &Snapshot| {
+            let found = handler_of(snapshot, "node-1", "onvif");
+            found.map(|(pod, container)| format!("{pod} {container}"))
+        };
+        assert_eq!(found(&snapshot).unwrap(), "petiole/agent agent");
+        snapshot.pods.extend([pod("petiole", "discovery", "onvif")]);
+        assert_eq!(found(&snapshot).unwrap(), "petiole/discovery onvif");
+        snapshot.pods.extend([pod("zz", "discovery", "onvif")]);
+        let refused = found(&snapshot).unwrap_err().to_string();
+        assert!(refused.contains("petiole and zz"), "{refused}");
+    }
 }

@@ -14,7 +14,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use petiole_cli::{
-    check::{agent, controller, definitions},
+    check::{Finding, agent, controller, definitions},
     colors,
     connection::ConnectionFlags,
     removal::{self, Progress},
@@ -178,11 +178,11 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
         home = sets.iter().find_map(|set| set.metadata.namespace.clone());
         facts.daemon_sets = Some(sets.len());
         facts.rollout = rollout(&sets);
-        facts.checked.extend(sets.iter().map(|set| {
-            let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
-            agent(&what, Some(set))
-        }));
+        facts.checked.extend(sets.iter().map(on_nodes));
     }
+    let isolated = installed::<DaemonSetPart>(client, "discovery").await;
+    let isolated = noted(isolated, &mut unread).unwrap_or_default();
+    facts.checked.extend(isolated.iter().map(on_nodes));
     let deployments = installed::<DeploymentPart>(client, "controller").await;
     if let Some(deployments) = noted(deployments, &mut unread) {
         facts.deployments = Some(deployments.len());
@@ -218,6 +218,12 @@ async fn read_facts(client: &Client) -> anyhow::Result<Facts> {
     }
     facts.snapshot.unread.extend(unread);
     Ok(facts)
+}
+
+/// Looks at a DaemonSet: of the agents, or of isolated discovery.
+fn on_nodes(set: &DaemonSetPart) -> Finding {
+    let what = format!("DaemonSet {}", cluster::key_of(&set.metadata));
+    agent(&what, Some(set))
 }
 
 fn rollout(sets: &[DaemonSetPart]) -> Rollout {

@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use petiole_model::api::names;
 
 fn ready_of(node: &Node) -> Option<&NodeCondition> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
@@ -13,6 +14,17 @@ fn ready_of(node: &Node) -> Option<&NodeCondition> {
 
 pub(crate) fn is_node_ready(node: &Node) -> bool {
     ready_of(node).is_some_and(|ready| ready.status == "True")
+}
+
+/// Returns whether the operator has said that a node is shut down.
+pub(crate) fn is_out_of_service(node: &Node) -> bool {
+    let taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
+    taints
+        .into_iter()
+        .any(|taint| taint.key == names::OUT_OF_SERVICE)
 }
 
 /// Returns since when a node is as it is, ready or not.

@@ -114,10 +114,19 @@ impl Snapshot {
         here.max_by_key(|(_, pod)| is_ready(pod))
     }
 
+    /// Returns a setting of the agents: of a ready one, because that of a node which is down may be from before an update.
+    fn setting(&self, name: &str) -> Option<&str> {
+        let newest = |(_, pod): &(&ObjectKey, &Pod)| {
+            let created = pod.metadata.creation_timestamp.clone();
+            (is_ready(pod), created.map(|time| time.0))
+        };
+        let (_, agent) = self.own_pods("agent").max_by_key(newest)?;
+        environment(agent, name)
+    }
+
     /// Notes the prefixes of our resources, once for the many names that are made of them.
     pub(super) fn note_prefixes(&mut self) {
-        let named = (self.own_pods("agent"))
-            .find_map(|(_, pod)| environment(pod, "PETIOLE_RESOURCE_PREFIXES"));
+        let named = self.setting("PETIOLE_RESOURCE_PREFIXES");
         // An agent does not start with a text that is no list of prefixes.
         self.prefixes = named.and_then(|prefixes| prefixes.parse().ok());
     }
@@ -135,8 +144,7 @@ impl Snapshot {
 
     /// Returns the namespaces that the agents read, separated by commas. `None` stands for all.
     pub fn watched(&self) -> Option<&str> {
-        (self.own_pods("agent"))
-            .find_map(|(_, pod)| environment(pod, "PETIOLE_WATCH_NAMESPACES"))
+        self.setting("PETIOLE_WATCH_NAMESPACES")
             .filter(|namespaces| !namespaces.is_empty())
     }
 
@@ -212,5 +220,35 @@ impl Snapshot {
         let key = instance.spec.configuration_key(&key.namespace);
         let configuration = self.configurations.get(&key)?;
         Some((key, configuration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_the_agent_of_a_dead_node_was_told_before_an_update_does_not_count() {
+        let agent = |name: &str, ready: &str, env: &[&str]| {
+            let env: Vec<_> = (env.iter())
+                .map(|value| json!({"name": "PETIOLE_WATCH_NAMESPACES", "value": value}))
+                .collect();
+            let pod = json!({
+                "metadata": {"name": name, "namespace": "petiole", "labels": {
+                    PART_OF: CHART_NAME, COMPONENT: "agent",
+                }},
+                "spec": {"containers": [{"name": "agent", "env": env}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            });
+            let key = ObjectKey::new("petiole", name);
+            (key, serde_json::from_value(pod).unwrap())
+        };
+        let mut snapshot = Snapshot::default();
+        snapshot.pods.extend([agent("a", "False", &["cams"])]);
+        assert_eq!(snapshot.watched(), Some("cams"), "it is all that is known");
+        snapshot.pods.extend([agent("b", "True", &[])]);
+        snapshot.pods.extend([agent("c", "False", &["doors"])]);
+        assert_eq!(snapshot.watched(), None);
     }
 }

@@ -93,9 +93,9 @@ mod tests {
             mode,
             policy: format!("http://opcfoundation.org/UA/SecurityPolicy#{policy}"),
             users: vec![
-                UserToken::UserName,
-                UserToken::Anonymous,
-                UserToken::UserName,
+                UserToken::USER_NAME,
+                UserToken::ANONYMOUS,
+                UserToken::USER_NAME,
             ],
             level,
         }
@@ -107,16 +107,16 @@ mod tests {
             uri: "urn:press".to_owned(),
             product_uri: "urn:vendor:press".to_owned(),
             name: "Press\0 4".to_owned(),
-            kind: ApplicationType::ClientAndServer,
+            kind: ApplicationType::CLIENT_AND_SERVER,
             discovery_urls: vec![
                 "https://press".to_owned(),
                 "opc.tcp://press:4840/".to_owned(),
             ],
         };
         let mut endpoints = vec![
-            endpoint(0, "None", SecurityMode::None),
-            endpoint(9, "Basic256Sha256", SecurityMode::SignAndEncrypt),
-            endpoint(0, "None", SecurityMode::None),
+            endpoint(0, "None", SecurityMode::NONE),
+            endpoint(9, "Basic256Sha256", SecurityMode::SIGN_AND_ENCRYPT),
+            endpoint(0, "None", SecurityMode::NONE),
         ];
         let device_of = |endpoints: &[Endpoint]| {
             device(&FoundServer {
@@ -156,7 +156,7 @@ mod tests {
             "the order of an answer means nothing"
         );
         endpoints = (0..40)
-            .map(|n| endpoint(n, &n.to_string(), SecurityMode::Sign))
+            .map(|n| endpoint(n, &n.to_string(), SecurityMode::SIGN))
             .collect();
         let many = device_of(&endpoints);
         assert_eq!(many.properties["OPCUA_ENDPOINT_15_SECURITY_POLICY"], "24");

@@ -1,7 +1,7 @@
 //! Updates the tree of selected devices from sysfs: completely, or at some paths.
 use super::{
-    Parameters,
     details::{Details, USB_ATTRIBUTES},
+    parameters::Parameters,
     plan::Tree,
     record::{Chain, Record, parents},
     rules::DeviceHead,

@@ -21,8 +21,8 @@ use petiole_model::{
     model::{names::ObjectKey, typed_names::ConfigurationKey},
 };
 
-/// The most Pods that are explained, to find those that wait for the same.
-const EXPLAINED: usize = 2000;
+/// The most Pods that are explained, to find those that wait for the same. Each looks at all Pods.
+const EXPLAINED: usize = 200;
 /// Warnings of the controller about brokers that it creates, and about Services.
 const OF_BROKERS: &[&str] = &[
     Reason::BrokerRefused.as_str(),

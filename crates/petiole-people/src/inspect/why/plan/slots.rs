@@ -7,7 +7,7 @@ use super::{
 };
 use crate::inspect::{
     devices::device_name,
-    nodes::{is_lost, is_node_ready, lost, shut_down, since},
+    nodes::{is_lost, is_node_ready, is_out_of_service, lost, shut_down, since},
     slots::{Holders, UsedSlot, free},
     snapshot::Snapshot,
     words::{listed, plural},
@@ -223,8 +223,11 @@ fn held_by_lost_node(
 fn released(snapshot: &Snapshot, node: &str, taken: &Taken<'_>, now: Timestamp) -> String {
     let configuration = snapshot.configuration_of(taken.key, taken.instance);
     let after = configuration.map(|(_, its)| its.spec.slot_release_seconds);
-    let absent = snapshot.nodes.values().filter(|its| !is_node_ready(its));
-    let is_outage = absent.count() * 2 > snapshot.nodes.len();
+    // The operator knows of those that are marked as shut down.
+    let counted = snapshot.nodes.values();
+    let counted = counted.filter(|its| is_node_ready(its) || !is_out_of_service(its));
+    let absent = counted.clone().filter(|its| !is_node_ready(its)).count();
+    let is_outage = absent * 2 > counted.count();
     let since = since(snapshot, node);
     match (after, since) {
         (Some(..=0), _) => {
@@ -233,7 +236,8 @@ fn released(snapshot: &Snapshot, node: &str, taken: &Taken<'_>, now: Timestamp) 
         _ if is_outage => "when at least half of the nodes are ready again".to_owned(),
         (Some(after), Some(since)) => {
             let absent_for = now.duration_since(since).as_secs();
-            match after - absent_for {
+            // A minute to be lost, and one to join again.
+            match after.max(120) - absent_for {
                 left @ 1.. => format!("in {left} s (spec.slotReleaseSeconds)"),
                 _ => "within seconds".to_owned(),
             }

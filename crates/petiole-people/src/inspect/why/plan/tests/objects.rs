@@ -153,8 +153,10 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             "a namespace that no agent reads",
             {
                 let mut world = World::new().ready("Unknown", "NotReported", "");
-                world.pods[0]["spec"]["containers"][0]["env"] =
-                    json!([{"name": "PETIOLE_WATCH_NAMESPACES", "value": "cams,doors"}]);
+                let env = json!([{"name": "PETIOLE_WATCH_NAMESPACES", "value": "cams,doors"}]);
+                for pod in &mut world.pods {
+                    pod["spec"]["containers"][0]["env"] = env.clone();
+                }
                 world
             },
             cam(),
