@@ -116,6 +116,11 @@ async fn a_device_that_is_gone_is_given_to_nobody_and_its_resource_goes_after_th
         "instances: false, capacity: 5, gracePeriodSeconds: 1",
     );
     node.devices.see(LOCAL, []);
+    // What a container has stays on the list, or the kubelet would take it for healthy.
+    node.until_counts("kvm", 5, 0).await;
+    node.crash("user").await;
+    node.until_waiting("user", "is gone").await;
+    node.remove_pod("user");
     node.until("the resource is gone", async || {
         node.counts("kvm").await.is_none().then_some(())
     })
