@@ -11,6 +11,7 @@ mod smarter;
 
 use crate::{
     agent,
+    api::broker,
     discovery::{Properties, handlers},
     model::{
         container_devices::ContainerRules, limits::AGENT_CONFIGURATIONS, printable::printable,
@@ -62,7 +63,7 @@ pub fn convert(documents: Vec<Value>, arguments: &[String]) -> Converted {
     }
     for (origin, configuration) in &input.configurations {
         match checked(configuration) {
-            Ok(_) => converted.note(origin, "works as it is, with the same names. A handler that is not built in needs handlers.enabled of the chart, and udev needs udev.enabled and udev.subsystems"),
+            Ok(_) => converted.note(origin, "works as it is, with the same names. A handler that is not built in needs handlers.enabled of the chart, udev needs udev.enabled and udev.subsystems, and valueFrom needs discoveryProperties"),
             Err(why) => converted.refuse(origin, &why),
         }
     }
@@ -83,6 +84,7 @@ fn checked(configuration: &Value) -> Result<String, String> {
         cdi_folder: Some("/var/run/cdi".into()),
     };
     agent::check(&read, &containers).map_err(|problem| problem.message)?;
+    broker::check(&read).map_err(|e| e.to_string())?;
     let spec = &read.spec;
     if let (Some(name), None) = (&spec.resource_name, spec.resource()) {
         return Err(format!("{name:?} is not the name of a resource"));

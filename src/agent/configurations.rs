@@ -43,7 +43,10 @@ pub(crate) fn check(
     configuration: &crate::api::configuration::Configuration,
     containers: &crate::model::container_devices::ContainerRules,
 ) -> Result<(), Problem> {
-    spec::check_name(configuration.metadata.name.as_deref().unwrap_or_default())?;
+    let metadata = &configuration.metadata;
+    spec::check_name(metadata.name.as_deref().unwrap_or_default())?;
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    rights::check_references(namespace, &configuration.spec)?;
     spec::check(&configuration.spec, containers)
 }
 

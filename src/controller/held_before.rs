@@ -26,6 +26,11 @@ struct Held {
 impl HeldBefore {
     /// Takes over the slots of an Instance that is gone. A device that one node has needs this not: it alone reports it.
     pub(super) fn deleted(this: &mut Arc<Self>, key: &InstanceKey, instance: &Instance) {
+        if this.instances.contains_key(key) {
+            let this = Arc::make_mut(this);
+            this.instances.remove(key);
+            this.count();
+        }
         let usage = &instance.spec.device_usage;
         if !instance.spec.shared || this.slots + usage.len() > SLOTS_MAX {
             return;
@@ -96,5 +101,9 @@ mod tests {
             assert_eq!((all.instances.len(), all.slots), (known, known));
             assert_eq!(all.usage(&key("cam")).is_some(), known == 1);
         }
+        // It was made anew, and nobody had it the next time.
+        HeldBefore::deleted(&mut all, &key("cam"), &held(1, true));
+        HeldBefore::deleted(&mut all, &key("cam"), &held(0, true));
+        assert_eq!(*all, HeldBefore::default());
     }
 }

@@ -127,6 +127,11 @@ pub(crate) fn failure(status: &JobStatusPart) -> Option<String> {
     Some(one_line(&format!("{}: {}", failed.reason, failed.message)))
 }
 
+pub(crate) fn is_complete(status: &JobStatusPart) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|c| c.type_ == "Complete" && c.status == "True")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -165,6 +165,7 @@ pub(crate) struct BrokerJob {
     pub(crate) meta: Meta,
     /// The reason of the failure, if it failed.
     pub(crate) failure: Option<String>,
+    pub(crate) is_complete: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -217,6 +218,7 @@ pub(super) fn broker_job(job: JobPart) -> BrokerJob {
     BrokerJob {
         meta: meta(job.metadata),
         failure: pod_state::failure(&job.status),
+        is_complete: pod_state::is_complete(&job.status),
     }
 }
 

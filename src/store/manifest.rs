@@ -51,8 +51,8 @@ pub(super) fn read_each(text: &str) -> (Vec<Configuration>, Vec<Unreadable>) {
 fn configuration(document: Value) -> Result<Configuration, Unreadable> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").filter(|name| !name.is_empty());
-    let key =
-        name.map(|n| ConfigurationKey::new(text("/metadata/namespace").unwrap_or("default"), n));
+    let namespace = text("/metadata/namespace").filter(|namespace| !namespace.is_empty());
+    let key = name.map(|n| ConfigurationKey::new(namespace.unwrap_or("default"), n));
     let refused = |reason: Reason, message: String| Unreadable {
         key: key.clone(),
         problem: Problem::new(reason, message),
@@ -123,6 +123,9 @@ spec:
 
     #[test]
     fn defaults_are_those_of_the_schema() {
+        // A template may have written nothing.
+        let templated = CAMERAS.replace("cameras}", "cameras, namespace: ''}");
+        assert_eq!(read(&templated).unwrap(), read(CAMERAS).unwrap());
         let configurations = read(CAMERAS).unwrap();
         let spec = &configurations[0].spec;
         assert_eq!(

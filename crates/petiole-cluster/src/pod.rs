@@ -31,6 +31,10 @@ use tracing::warn;
 /// A token is read again after this time. The kubelet renews it when a fifth of its lifetime is left, which is two minutes
 /// at least (`token_manager.go`).
 const TOKEN_AGE: Duration = Duration::from_secs(60);
+/// The silence after which the machine of a connection is asked whether it is there, the time between two questions, and their number.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+const KEEPALIVE_TRIES: u32 = 3;
 
 /// Returns the service that sends requests with the token in `token` to the server of `config`. The server's certificate
 /// must be of a CA in the file `ca`.
@@ -56,6 +60,10 @@ pub(super) fn service(
     });
     let mut http = HttpConnector::new();
     http.enforce_http(false);
+    // A machine that is gone says nothing, and a watch on it would be silent for minutes.
+    http.set_keepalive(Some(KEEPALIVE_AFTER));
+    http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    http.set_keepalive_retries(Some(KEEPALIVE_TRIES));
     let connector = service_fn(move |server: Uri| {
         let (http, authorities) = (http.clone(), authorities.clone());
         async move {

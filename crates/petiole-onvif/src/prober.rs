@@ -214,11 +214,11 @@ impl Prober {
     fn hear(&mut self, answer: Answer, now: Duration) {
         let address = &answer.endpoint.address;
         if let Some(known) = self.devices.get_mut(address) {
-            let before = known.clone();
+            let (before, source) = (known.clone(), answer.source);
             let has_changed = known.hear(answer, now);
             let bytes = self.bytes + known.bytes() - before.bytes();
             if bytes > self.bytes.max(self.limit) {
-                *known = before.heard_again(now);
+                *known = before.heard_again(source, now);
                 self.leave_out();
             } else {
                 (self.bytes, self.has_changed) = (bytes, self.has_changed | has_changed);

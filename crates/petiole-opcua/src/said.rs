@@ -13,7 +13,7 @@ pub(crate) const NAMED_FOR: u64 = 90;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) applications: Vec<Application>,
-    /// Those that it named before, with the round in which it last did.
+    /// Those that it named before, with the first round in which it did not.
     former: Vec<(Application, u64)>,
     /// The addresses of servers that it knows by multicast DNS.
     pub(crate) on_network: Vec<String>,
@@ -45,24 +45,35 @@ impl Said {
 
     /// Keeps the applications of earlier answers that these have not.
     pub(crate) fn after(mut self, before: Option<&Self>, round: u64) -> Self {
-        let named = |application: &Application| {
-            let mut all = self.applications.iter();
-            all.any(|now| now.discovery_urls == application.discovery_urls)
+        let named = |before: &Application| {
+            let is_same = |now: &Application| {
+                now.discovery_urls == before.discovery_urls
+                    || !now.uri.is_empty() && now.uri == before.uri
+            };
+            self.applications.iter().any(is_same)
         };
         let last = before.iter().flat_map(|before| &before.applications);
         let former = before.iter().flat_map(|before| &before.former).cloned();
         let all = last.map(|application| (application.clone(), round));
-        self.former = all
-            .chain(former)
-            .filter(|(application, last)| round < last + NAMED_FOR && !named(application))
-            .collect();
+        let all = all.chain(former);
+        let is_kept = |(application, since): &(Application, u64)| {
+            round < since + NAMED_FOR && !named(application)
+        };
+        self.former = all.filter(is_kept).collect();
         self
     }
 
-    /// Returns the applications that it names, and then those that it named before.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &Application> {
-        let former = self.former.iter().map(|(application, _)| application);
-        self.applications.iter().chain(former)
+    /// Returns the applications that it names, and then those that it named before, each with whether it is one of these.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&Application, bool)> {
+        let former = self
+            .former
+            .iter()
+            .map(|(application, _)| (application, true));
+        let now = self
+            .applications
+            .iter()
+            .map(|application| (application, false));
+        now.chain(former)
     }
 
     /// Returns whether it has an answer to a question.
@@ -77,7 +88,7 @@ impl Said {
     /// Returns how many bytes of texts, and of what holds them, it has.
     pub(crate) fn bytes(&self) -> usize {
         const FIELD: usize = 24;
-        let applications = self.named().map(|application| {
+        let applications = self.named().map(|(application, _)| {
             let Application {
                 uri,
                 product_uri,
@@ -109,6 +120,8 @@ pub(crate) struct Found<'a> {
     pub(crate) unusable: Option<String>,
     /// True if it is the server that named it.
     pub(crate) is_self: bool,
+    /// True if it is named no more.
+    pub(crate) is_former: bool,
 }
 
 impl<'a> Found<'a> {
@@ -140,6 +153,7 @@ impl<'a> Found<'a> {
             url,
             unusable,
             is_self,
+            is_former: false,
         }
     }
 }

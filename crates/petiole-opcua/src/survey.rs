@@ -213,7 +213,7 @@ impl Survey {
             let asked = self.asked.entry(url.clone()).or_default();
             if asked.round < self.round {
                 asked.round = self.round;
-                let has_turn = asked.failures < OFF_AFTER || (self.round + place) % 3 == 0;
+                let has_turn = asked.failures < OFF_AFTER || (self.round + place).is_multiple_of(3);
                 due.extend(has_turn.then_some(Ask::Server(url, questions)));
             }
         }
@@ -346,11 +346,13 @@ impl Survey {
             };
             // One more than are asked, so that the last one is seen to be left out.
             let free = (SERVERS_MAX + 1).saturating_sub(found.len());
-            let applications = said.named().take(free);
-            found.extend(
-                applications
-                    .map(|application| Found::new(application, source, &|host| self.knows(host))),
-            );
+            let named = said.named().map(|(application, is_former)| Found {
+                is_former,
+                ..Found::new(application, source, &|host| self.knows(host))
+            });
+            // Another server of itself is no server that was lost from a list.
+            let named = named.filter(|found| !(found.is_former && found.is_self));
+            found.extend(named.take(free));
         }
         found
     }
@@ -427,7 +429,9 @@ impl Survey {
                 endpoints: &said.endpoints,
             };
             seen.servers.entry(url.clone()).or_insert_with(server);
-        } else if let Some(why) = asked.error.as_ref().filter(|_| !found.is_self) {
+        } else if let Some(why) =
+            (asked.error.as_ref()).filter(|_| !found.is_self && !found.is_former)
+        {
             let text = format!("{url} ({name:?}), of which {source} tells: {why}");
             seen.problems.push(text);
         }

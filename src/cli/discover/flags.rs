@@ -42,7 +42,7 @@ pub struct Flags {
     #[cfg(feature = "people")]
     #[arg(short, long, value_name = "NAME", conflicts_with = "endpoint")]
     pub(super) node: Option<String>,
-    /// Namespace in which Petiole is installed [default: that of its Pods on the node]
+    /// Namespace in which Petiole is installed [default: that of its Pods]
     #[cfg(feature = "people")]
     #[arg(long, value_name = "NAME", requires = "node")]
     pub(super) namespace: Option<String>,

@@ -253,6 +253,7 @@ async fn the_job_of_the_old_spec_stays_while_the_new_one_is_refused_and_the_fiel
             ..Meta::default()
         },
         failure: None,
+        is_complete: false,
     };
     let old_key = ObjectKey::new("ns", "cam-1-2-job");
     world.jobs.insert(old_key, Arc::new(old));

@@ -106,11 +106,15 @@ impl AbsentNode {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
         let object_uid = object_of(name, world);
         let is_made_anew = object_uid.is_some() && object_uid != self.object_uid;
-        let agent = match self.agent {
-            _ if is_off(why) && !is_off(self.why) => Agent::Unknown,
-            _ if is_made_anew => Agent::Answered { at: now.instant },
-            Agent::Answered { .. } if object_uid.is_none() => Agent::AskedAgain { at: now.instant },
-            before => before,
+        let (had_answered, at) = (matches!(self.agent, Agent::Answered { .. }), now.instant);
+        let agent = if is_off(why) && !is_off(self.why) {
+            Agent::Unknown
+        } else if is_made_anew {
+            Agent::Answered { at }
+        } else if had_answered && object_uid.is_none() {
+            Agent::AskedAgain { at }
+        } else {
+            self.agent
         };
         let mut absent = Self {
             why,

@@ -25,6 +25,7 @@ use crate::{
         world::World,
     },
     model::{
+        budget::json_bytes,
         instance_name::InstanceKey,
         limits,
         patch::{add, remove, test},
@@ -35,6 +36,10 @@ use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+/// The most bytes of the entries of nodes in a status, which each agent reads. Beyond it: the status has those that come first by name,
+/// and the condition counts all.
+const ENTRIES_BYTES_MAX: usize = 128 << 10;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -161,6 +166,8 @@ impl View<'_> {
         let mut reports: Vec<NodeReport> = seen.collect();
         reports.extend(left_out_by(self.world, configuration, &reports));
         reports.sort_by(|a, b| a.name.cmp(&b.name));
+        // A node may say anything of itself, and the status has it once.
+        reports.dedup_by(|a, b| a.name == b.name);
         reports
     }
 
@@ -174,7 +181,12 @@ impl View<'_> {
             ..report.clone()
         };
         let entered = reports.iter().filter(is_entered).take(limits::NODES_MAX);
-        entered.map(entry).collect()
+        let mut bytes = 0;
+        let fits = |entry: &NodeReport| {
+            bytes += json_bytes(entry);
+            bytes <= ENTRIES_BYTES_MAX
+        };
+        entered.map(entry).take_while(fits).collect()
     }
 
     fn count_on(&self, key: &ConfigurationKey, node: &NodeName) -> i64 {

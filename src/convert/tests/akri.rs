@@ -21,6 +21,11 @@ fn akris_configurations_are_checked_and_stay() {
             "it is empty",
         ),
         ("field", "vendor, detials: x", "detials"),
+        (
+            "secret",
+            "onvif, discoveryProperties: [{name: u, valueFrom: {secretKeyRef: {name: s, namespace: other, key: k}}}]",
+            "must be the Configuration's own",
+        ),
     ] {
         let refused = refused(&akri(name, handler));
         assert!(refused[0].contains(place), "{name}: {refused:?}");

@@ -31,7 +31,7 @@ use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 16;
-/// The most of one Configuration: servers that are off hold each for some seconds. Beyond it: the others wait.
+/// The most of one Configuration: servers that are off hold each for a while. Beyond it: the others wait.
 const OWN_AT_ONCE_MAX: usize = 8;
 /// The most bytes of what is kept of the answers to all Configurations; a namespace, and in it a Configuration, may have half of what
 /// the others leave. Beyond it: an answer is not used, and that is said.

@@ -1,8 +1,15 @@
 //! Names and writes the files of the two folders.
-use crate::{files, model::names::Key, store::interface::StoreError, yaml};
+use crate::{
+    files,
+    model::names::{Key, shortened},
+    store::interface::StoreError,
+    yaml,
+};
 use serde::de::DeserializeOwned;
 use std::{fmt, fs, io, path::Path};
 
+/// The most bytes of the name of a file, without its ending: file systems take 255. Beyond it: a digest takes the place of its end.
+const NAME_BYTES_MAX: usize = 240;
 /// The mode of the files, which may contain secrets in `brokerProperties`.
 pub(super) const FILE_MODE: u32 = 0o600;
 
@@ -23,9 +30,11 @@ pub(super) fn manifest_names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the file name of an object. Namespaces and names contain no underscore, so two keys never share a file.
+/// Returns the file name of an object. Namespaces and names contain no underscore, so two keys never share a file. A manifest may have
+/// names that are none.
 pub(super) fn file_name<Name: fmt::Display>(key: &Key<Name>) -> String {
-    format!("{}_{}.yaml", key.namespace, key.name)
+    let name = format!("{}_{}", key.namespace, key.name).replace('/', "_");
+    format!("{}.yaml", shortened(&name, NAME_BYTES_MAX))
 }
 
 pub(super) fn read_yaml<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
@@ -42,4 +51,17 @@ pub(super) fn write_yaml(path: &Path, object: &impl serde::Serialize) -> Result<
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(super) fn unavailable(error: io::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_none_has_a_file_all_the_same() {
+        let file = |name: &str| file_name(&Key::<String>::new("lab", name));
+        assert_eq!(file("cam"), "lab_cam.yaml");
+        assert_eq!(file("hall/front"), "lab_hall_front.yaml");
+        assert!(file(&"x".repeat(1000)).len() <= 245);
+    }
 }

@@ -123,7 +123,8 @@ pub fn job_name(subject: Subject<'_>, generation: i64) -> String {
 pub fn static_pod(subject: Subject<'_>, node: &str, spec: &Value) -> Result<Value, SpecError> {
     let plain = subject.key.name.replace('.', "-");
     let name = if subject.instance.spec.shared {
-        format!("{node}-{plain}-pod")
+        // A node may be called what no Pod may.
+        format!("{}-{plain}-pod", node.to_lowercase())
     } else {
         format!("{plain}-pod")
     };

@@ -143,7 +143,7 @@ pub struct InstanceStatus {
     )]
     pub nodes: Vec<NodeHealth>,
     /// The `metadata.generation` of the Configuration that the broker Job was last created for: a Job runs once for
-    /// each, also when it was collected after its end.
+    /// each, also when it was collected after its end; 0 after one that was ended because no node saw the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_generation: Option<i64>,
 }

@@ -120,9 +120,10 @@ impl Known {
         self.describe(endpoint.scopes, is_new)
     }
 
-    /// Returns the same device, which has answered.
-    pub(super) fn heard_again(mut self, now: Duration) -> Self {
+    /// Returns the same device, which has answered from an address.
+    pub(super) fn heard_again(mut self, source: SocketAddr, now: Duration) -> Self {
         (self.heard_at, self.unanswered) = (now, 0);
+        self.heard.entry(source).and_modify(|heard| heard.at = now);
         self
     }
 

@@ -310,11 +310,24 @@ fn what_devices_say_is_bounded_in_bytes_and_known_ones_stay() {
         );
         assert!(lan.prober.bytes() <= 20_000);
     }
+    // One that says more and more is there all the same, as it was.
     lan.prober.limit_to(10);
-    for n in 0..100 {
-        lan.tell(source(n), &message("ProbeMatch", &format!("x{n}"), "", ""));
+    for round in 0..6 {
+        lan.run_until(SECOND + ROUND * (round + 1));
+        for n in 0..100 {
+            let more = format!("http://10.0.0.1/{}", "y".repeat(100 + round as usize));
+            lan.tell(
+                source(n),
+                &message("ProbeMatch", &format!("x{n}"), "", &more),
+            );
+        }
+        assert_eq!(lan.names(), known);
+        assert!(
+            lan.prober
+                .devices()
+                .all(|device| !device.sources.is_empty())
+        );
     }
-    assert_eq!(lan.names(), known);
     let turned = lan.prober.bytes();
     lan.prober.turn(SECOND);
     assert_eq!(lan.prober.bytes(), turned, "it is counted right");

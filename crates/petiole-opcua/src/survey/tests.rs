@@ -236,6 +236,27 @@ fn a_discovery_server_that_was_started_again_takes_no_server_with_it() {
         round(&mut survey, &world, &[]);
     }
     assert_eq!(ids(&survey), [""; 0]);
+    assert_eq!(survey.seen().problems, [""; 0], "it is not expected");
+}
+
+#[test]
+fn a_server_that_has_another_address_is_no_second_one() {
+    let mut survey = asks(&[LDS, SERVER], false);
+    let named = |url: &str| Application {
+        uri: "urn:press".to_owned(),
+        ..server("press", url)
+    };
+    for url in ["opc.tcp://10.0.0.2:4841/a", "opc.tcp://10.0.0.2:4841/b"] {
+        let endpoints = Answer::Endpoints(vec![Endpoint::default()]);
+        let own = vec![Answer::Servers(vec![server("own", url)]), endpoints];
+        let world = World::from([
+            (LDS, Ok(vec![Answer::Servers(vec![named(url)])])),
+            (SERVER, Ok(own.clone())),
+            (url, Ok(own)),
+        ]);
+        round(&mut survey, &world, &[]);
+        assert_eq!(ids(&survey), [url]);
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct Flags {
     /// Node in whose agent's Pod the handler runs, by `kubectl exec`
     #[arg(short, long, value_name = "NAME")]
     pub node: String,
-    /// Namespace in which Petiole is installed [default: that of its Pods on the node]
+    /// Namespace in which Petiole is installed [default: that of its Pods]
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
     #[command(flatten)]
@@ -93,10 +93,8 @@ async fn pod_on<'a>(
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let on_node = ListParams::default()
-        .labels("app.kubernetes.io/component in (agent,discovery)")
-        .fields(&format!("spec.nodeName={node}"));
-    let pods = pods.list(&on_node).await;
+    let own = ListParams::default().labels("app.kubernetes.io/component in (agent,discovery)");
+    let pods = pods.list(&own).await;
     let pods = pods.map_err(|e| {
         let of = namespace.map_or("all namespaces".to_owned(), |of| format!("namespace {of}"));
         let cannot = cluster::cannot(&format!("list pods in {of}"), &e);
@@ -111,7 +109,7 @@ async fn pod_on<'a>(
     handler_of(&snapshot, node, handler)
 }
 
-/// The same, of the Pods on the node.
+/// The same, of these Pods.
 fn handler_of<'a>(
     snapshot: &Snapshot,
     node: &str,
@@ -124,7 +122,7 @@ fn handler_of<'a>(
     if namespaces.len() > 1 {
         let namespaces = Vec::from_iter(namespaces).join(" and ");
         bail!(
-            "Pods on node {node} in the namespaces {namespaces} say that they are Petiole's: name the one in which it is installed (--namespace)"
+            "Pods in the namespaces {namespaces} say that they are Petiole's: name the one in which it is installed (--namespace)"
         );
     }
     let has_handler = |pod: &Pod| {
@@ -177,12 +175,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(namespace: &str, component: &str, container: &str) -> (ObjectKey, Pod) {
+    fn pod(namespace: &str, component: &str, node: &str) -> (ObjectKey, Pod) {
         let pod = json!({
             "metadata": {"name": component, "namespace": namespace, "labels": {
                 "app.kubernetes.io/part-of": "petiole", "app.kubernetes.io/component": component,
             }},
-            "spec": {"nodeName": "node-1", "containers": [{"name": container}]},
+            "spec": {"nodeName": node, "containers": [{"name": "onvif"}]},
         });
         let key = ObjectKey::new(namespace, component);
         (key, serde_json::from_value(pod).unwrap())
@@ -191,7 +189,7 @@ mod tests {
     #[test]
     fn details_go_to_no_pod_that_somebody_else_has_labelled() {
         let mut snapshot = Snapshot {
-            pods: [pod("petiole", "agent", "agent")].into(),
+            pods: [pod("petiole", "agent", "node-1")].into(),
             ..Snapshot::default()
         };
         let found = |snapshot: &Snapshot| {
@@ -199,10 +197,19 @@ mod tests {
             found.map(|(pod, container)| format!("{pod} {container}"))
         };
         assert_eq!(found(&snapshot).unwrap(), "petiole/agent agent");
-        snapshot.pods.extend([pod("petiole", "discovery", "onvif")]);
+        snapshot
+            .pods
+            .extend([pod("petiole", "discovery", "node-1")]);
         assert_eq!(found(&snapshot).unwrap(), "petiole/discovery onvif");
-        snapshot.pods.extend([pod("zz", "discovery", "onvif")]);
+        snapshot.pods.extend([pod("zz", "discovery", "node-1")]);
         let refused = found(&snapshot).unwrap_err().to_string();
         assert!(refused.contains("petiole and zz"), "{refused}");
+        // Petiole has none on the node.
+        snapshot.pods = [
+            pod("petiole", "agent", "node-2"),
+            pod("zz", "agent", "node-1"),
+        ]
+        .into();
+        assert!(found(&snapshot).is_err());
     }
 }

@@ -16,15 +16,12 @@ pub(crate) fn is_node_ready(node: &Node) -> bool {
     ready_of(node).is_some_and(|ready| ready.status == "True")
 }
 
-/// Returns whether the operator has said that a node is shut down.
-pub(crate) fn is_out_of_service(node: &Node) -> bool {
-    let taints = node
-        .spec
-        .iter()
-        .flat_map(|spec| spec.taints.iter().flatten());
-    taints
-        .into_iter()
-        .any(|taint| taint.key == names::OUT_OF_SERVICE)
+/// Returns whether a node counts where the controller asks whether most are away: one that has never said anything does not, nor one of
+/// which the operator has said that it is shut down.
+pub(crate) fn is_counted(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| &spec.taints);
+    let is_off = (taints.flatten()).any(|taint| taint.key == names::OUT_OF_SERVICE);
+    is_node_ready(node) || ready_of(node).is_some() && !is_off
 }
 
 /// Returns since when a node is as it is, ready or not.

@@ -19,7 +19,7 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What an Instance remembers after its Job was deleted because no node saw the device. No Configuration has this generation.
+/// What an Instance remembers after its Job was deleted at its work, because no node saw the device. No Configuration has this generation.
 const NO_JOB: i64 = 0;
 
 /// The state of the Job of the present generation.
@@ -42,12 +42,14 @@ impl<'a> Planner<'a> {
         let key = ObjectKey::new(&target.subject.key.namespace, name);
         let mut jobs = self.jobs.remove(&target.owner()).unwrap_or_default();
         if self.check_left(target) {
+            let is_at_work = |job: &BrokerJob| job.failure.is_none() && !job.is_complete;
+            let is_cut_short = jobs.get(&key).is_some_and(|job| is_at_work(job));
             for (key, job) in jobs {
                 self.delete_job(key, job, "no node sees its device any more");
             }
             self.delete_pods_of(target);
             // A device that returns is to have a Job again.
-            if remembered.is_some_and(|generation| generation != NO_JOB) {
+            if is_cut_short && remembered != Some(NO_JOB) {
                 self.remember(target, NO_JOB);
             }
             return;

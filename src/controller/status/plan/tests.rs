@@ -306,6 +306,27 @@ fn what_a_node_says_in_its_object_counts_and_only_trouble_is_written() {
 }
 
 #[test]
+fn the_entries_of_many_nodes_are_bounded_and_a_node_has_one() {
+    let long = "x".repeat(1024);
+    let mut world = reported(vec![]);
+    for n in 0..2_000 {
+        let node = format!("node-{n}");
+        Arc::make_mut(&mut world.nodes).insert(node.as_str().into(), Arc::new(ready()));
+        let problems = report(&node, &[("BadDetails", &long)]).problems;
+        let view = json!({ "namespace": "default", "name": "cam", "problems": problems });
+        world = world.with_node_devices(node_devices(&node, json!([view, view])));
+    }
+    let planned = look(&world, at(0));
+    execute(&mut world, &planned);
+    let status = world.configurations[&key("cam")].status.clone().unwrap();
+    assert_eq!(status.conditions[0].reason, "BadDetails");
+    assert!(json_bytes(&status.nodes) < ENTRIES_BYTES_MAX + 1024);
+    let names: BTreeMap<_, _> = status.nodes.iter().map(|node| (&node.name, ())).collect();
+    assert_eq!(names.len(), status.nodes.len());
+    assert!(names.len() > 50, "{}", names.len());
+}
+
+#[test]
 fn the_next_look_is_when_a_node_is_given_up() {
     let mut world = reported(vec![report("late", &[])]);
     assert_eq!(

@@ -27,7 +27,9 @@ use tokio_rustls::{
 
 /// The time for each step of one host but the connection.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The time for a connection, in which the kernel sends a second packet, and for an answer to each of two datagrams.
+/// The most addresses of a name that are tried. Beyond it: the others are not asked.
+const ADDRESSES_MAX: usize = 4;
+/// The time for a connection to an address, in which the kernel sends a second packet, and for an answer to each of two datagrams.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const DATAGRAM_LIMIT: Duration = Duration::from_secs(1);
 const DATAGRAMS: usize = 2;
@@ -73,6 +75,7 @@ impl Settings {
         }
         // DNS servers give them in turns: the address of the device would be another in each round, and on each node.
         allowed.sort_unstable();
+        allowed.truncate(ADDRESSES_MAX);
         Ok(allowed)
     }
 }
@@ -89,13 +92,13 @@ pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, 
     };
     let (address, facts) = match &settings.details.question {
         Some(question @ Question::Snmp(community)) => {
-            let facts = by_datagrams(addresses[0], question).await?;
+            let (address, facts) = by_datagrams(&addresses, question).await?;
             // A host that says what it was sent would make a Secret a property.
             let facts = match community.as_str() {
                 PUBLIC => facts,
                 secret => facts.without(secret),
             };
-            (addresses[0], facts)
+            (address, facts)
         }
         question => by_connection(target, &addresses, question.as_ref(), settings).await?,
     };
@@ -112,7 +115,9 @@ async fn by_connection(
     question: Option<&Question>,
     settings: &Settings,
 ) -> Result<(SocketAddr, Facts), String> {
-    let socket = tcp::connect(addresses, "host", Within::new(CONNECT_LIMIT)).await?;
+    let tries = u32::try_from(addresses.len()).unwrap_or(1);
+    let within = Within::new(CONNECT_LIMIT * tries);
+    let socket = tcp::connect(addresses, "host", within).await?;
     let address = socket.peer_addr().map_err(|e| e.to_string())?;
     let mut stream: Box<dyn Stream> = Box::new(socket);
     let mut facts = Facts::default();
@@ -166,7 +171,22 @@ async fn talk(
     }
 }
 
-async fn by_datagrams(address: SocketAddr, question: &Question) -> Result<Facts, String> {
+/// Asks one address after the other. Returns the first that answers.
+async fn by_datagrams(
+    addresses: &[SocketAddr],
+    question: &Question,
+) -> Result<(SocketAddr, Facts), String> {
+    let mut failure = "it has no address".to_owned();
+    for address in addresses {
+        match by_datagrams_to(*address, question).await {
+            Ok(facts) => return Ok((*address, facts)),
+            Err(why) => failure = why,
+        }
+    }
+    Err(failure)
+}
+
+async fn by_datagrams_to(address: SocketAddr, question: &Question) -> Result<Facts, String> {
     let broken = |e| format!("no answer ({e}): {REMEDY}");
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

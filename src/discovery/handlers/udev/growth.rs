@@ -1,7 +1,11 @@
 //! Decides when a group of devices is whole. The kernel makes the devices of one plug one after the other, some of them a second later,
 //! and a container that got the first ones would never get the others. Pure.
 use crate::model::device::{Device, DeviceId, DeviceSet};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// The time for which a group must not have grown until it is offered so.
@@ -24,6 +28,16 @@ struct Group {
     offered: Option<Arc<Device>>,
 }
 
+/// Returns whether a device has all nodes that it had, and others.
+fn grows(before: &Device, now: &Device) -> bool {
+    let nodes = |device: &Device| -> BTreeSet<String> {
+        let nodes = device.device_nodes.iter();
+        nodes.map(|node| node.host_path.clone()).collect()
+    };
+    let (before, now) = (nodes(before), nodes(now));
+    before != now && before.is_subset(&now)
+}
+
 impl Growth {
     /// Takes out of `devices` what is new and may not be whole, and leaves what has got more nodes as it was. What has lost nodes
     /// changes at once.
@@ -40,8 +54,9 @@ impl Growth {
                 Some(known) => known.offered,
                 None => (!self.has_begun).then(|| newest.clone()),
             };
-            let has_grown = (offered.as_ref())
-                .is_none_or(|offered| offered.device_nodes.len() < newest.device_nodes.len());
+            let has_grown = offered
+                .as_deref()
+                .is_none_or(|offered| grows(offered, newest));
             let is_held = has_grown && now < since + WHOLE_AFTER;
             let group = Group {
                 newest: newest.clone(),

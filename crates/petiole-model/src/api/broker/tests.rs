@@ -102,6 +102,8 @@ fn a_pod_has_akris_name_labels_and_owner_and_keeps_what_is_unknown_to_us() {
     assert_eq!(fixed["metadata"]["name"], "node-a-cam-a-1-pod");
     assert_eq!(fixed["metadata"]["labels"]["akri.sh/target-node"], "node-a");
     assert_eq!(fixed["spec"].get("affinity"), None);
+    let of_windows = with(true, |s| static_pod(s, "DESKTOP-1AB", &spec)).unwrap();
+    assert_eq!(of_windows["metadata"]["name"], "desktop-1ab-cam-a-1-pod");
 }
 
 #[test]

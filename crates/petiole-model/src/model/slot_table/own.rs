@@ -203,15 +203,17 @@ impl SlotTable {
                 .for_each(|slots| slots.is_confirmed = true);
         }
         let is_forgotten = self.forget_ended(&uses, begun);
-        self.own.uses = Some(uses);
+        let is_first = self.own.uses.replace(uses).is_none();
         self.own.begun = begun;
         // What was listed before the first look may have an id that a container has.
-        let configurations = unconfirmed
-            .iter()
-            .map(|name| &self.instances[name].configuration);
-        let configurations = configurations.cloned().collect();
-        self.relist(&configurations);
-        !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
+        let listed = self.instances.iter();
+        let listed = listed.filter(|(name, _)| is_first || unconfirmed.contains(*name));
+        let listed: BTreeSet<_> = listed
+            .map(|(_, slots)| slots.configuration.clone())
+            .collect();
+        self.touched.configurations.extend(listed.iter().cloned());
+        self.relist(&listed);
+        is_first || !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
     }
 
     /// Forgets slots that no container has, of Instances that are gone or shared with other nodes: nobody releases them. Returns

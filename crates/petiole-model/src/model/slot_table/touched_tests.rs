@@ -76,3 +76,28 @@ fn a_device_that_goes_touches_its_instance_and_its_configuration() {
     assert!(touched.contains(&instance("cam-1")) && touched.contains(&cam()));
     assert!(!touched.contains(&instance("door-1")) && !touched.contains(&door()));
 }
+
+#[test]
+fn the_first_look_touches_the_lists_whose_ids_it_moves() {
+    for is_own in [true, false] {
+        let mut table = table([ObservedSlots {
+            is_own,
+            ..observed("cam-1", 2, &[])
+        }]);
+        table.take_touched();
+        let gone = Use {
+            ids: ["cam-0".parse().unwrap()].into(),
+            env_slots: ["cam-9-0".parse().unwrap()].into(),
+            ..Use::default()
+        };
+        let arrivals = table.arrivals();
+        let touched = touched_by(&mut table, |table| {
+            table.confirm(vec![gone], arrivals, Duration::from_secs(1));
+        });
+        assert_eq!(touched, ["Configuration(\"cam\")"]);
+        assert_eq!(
+            table.configuration_list(&"cam".into())[0].id.to_string(),
+            "cam-1"
+        );
+    }
+}

@@ -228,63 +228,90 @@ async fn the_kernel_lets_any_user_listen() {
     assert!(monitor.is_ok(), "{:?}", monitor.err());
 }
 
+const GROUPED: &str =
+    r#"{groupRecursive: true, udevRules: ['ATTR{idVendor}=="046d"', 'KERNEL=="video*"']}"#;
+
+fn camera(machine: &Machine, name: &str) -> String {
+    let top = format!("/devices/usb1/{name}");
+    machine.plug(Part {
+        subsystem: "bus/usb",
+        devpath: &top,
+        uevent: "DEVTYPE=usb_device\nMAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\n",
+        attributes: &[("idVendor", "046d")],
+    });
+    top
+}
+
+fn video(machine: &Machine, top: &str, n: u32) -> String {
+    let devpath = format!("{top}/1.0/video4linux/video{n}");
+    machine.plug(Part {
+        subsystem: "class/video4linux",
+        devpath: &devpath,
+        uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
+        attributes: &[],
+    });
+    devpath
+}
+
+/// The number of device nodes of a group; 0 if it is not offered.
+fn nodes_of(set: &DeviceSet, top: &str) -> usize {
+    let device = set.devices.iter().find(|(id, _)| id.as_str() == top);
+    device.map_or(0, |(_, device)| device.device_nodes.len())
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_group_is_offered_when_it_is_whole_and_changes_at_once_when_it_loses_a_part() {
+async fn a_group_is_offered_when_it_has_not_grown_for_a_while() {
     let machine = Machine::new();
-    let camera = |name: &str| {
-        let top = format!("/devices/usb1/{name}");
-        machine.plug(Part {
-            subsystem: "bus/usb",
-            devpath: &top,
-            uevent: "DEVTYPE=usb_device\nMAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\n",
-            attributes: &[("idVendor", "046d")],
-        });
-        top
-    };
-    let video = |top: &str, n: u32| {
-        let devpath = format!("{top}/1.0/video4linux/video{n}");
-        machine.plug(Part {
-            subsystem: "class/video4linux",
-            devpath: &devpath,
-            uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
-            attributes: &[],
-        });
-        devpath
-    };
-    let was_there = camera("1-1");
-    video(&was_there, 0);
-    let rules =
-        r#"{groupRecursive: true, udevRules: ['ATTR{idVendor}=="046d"', 'KERNEL=="video*"']}"#;
-    let mut running = Running::start(&machine, rules);
+    let was_there = camera(&machine, "1-1");
+    video(&machine, &was_there, 0);
+    let mut running = Running::start(&machine, GROUPED);
     let began = Instant::now();
     running.until_there_are(1).await;
     assert!(began.elapsed() < Duration::from_secs(1), "it was there");
-    let top = camera("1-2");
+    let top = camera(&machine, "1-2");
     running.happens(&[("add", &top, "usb")]).await;
     for n in 1..4 {
         sleep(Duration::from_millis(400)).await;
-        let part = video(&top, n);
+        let part = video(&machine, &top, n);
         running.happens(&[("add", &part, "video4linux")]).await;
     }
-    let grown = video(&was_there, 9);
+    let grown = video(&machine, &was_there, 9);
     running.happens(&[("add", &grown, "video4linux")]).await;
-    let nodes = |set: &DeviceSet, top: &str| -> usize {
-        let device = set.devices.iter().find(|(id, _)| id.as_str() == top);
-        device.map_or(0, |(_, device)| device.device_nodes.len())
-    };
     let set = running.until_there_are(2).await;
-    assert_eq!((nodes(&set, &top), nodes(&set, &was_there)), (4, 2));
-    let whole = running.found.wait_for(|set| nodes(set, &was_there) == 3);
-    whole.await.unwrap();
+    assert_eq!((nodes_of(&set, &top), nodes_of(&set, &was_there)), (4, 2));
     assert!(
         began.elapsed() >= Duration::from_millis(2_200),
         "{:?}",
         began.elapsed()
     );
-    machine.pull(&grown);
+    let whole = running.found.wait_for(|set| nodes_of(set, &was_there) == 3);
+    whole.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_loses_a_part_changes_at_once_whatever_it_has_got() {
+    let machine = Machine::new();
+    let top = camera(&machine, "1-1");
+    let first = video(&machine, &top, 0);
+    let mut running = Running::start(&machine, GROUPED);
+    running.until_there_are(1).await;
+    machine.pull(&first);
+    let others = [1, 2].map(|n| video(&machine, &top, n));
     let began = Instant::now();
-    running.happens(&[("remove", &grown, "video4linux")]).await;
-    let lost = running.found.wait_for(|set| nodes(set, &was_there) == 2);
+    running
+        .happens(&[
+            ("remove", &first, "video4linux"),
+            ("add", &others[0], "video4linux"),
+            ("add", &others[1], "video4linux"),
+        ])
+        .await;
+    let changed = running.found.wait_for(|set| nodes_of(set, &top) == 3);
+    changed.await.unwrap();
+    machine.pull(&others[0]);
+    running
+        .happens(&[("remove", &others[0], "video4linux")])
+        .await;
+    let lost = running.found.wait_for(|set| nodes_of(set, &top) == 2);
     lost.await.unwrap();
     assert!(
         began.elapsed() < Duration::from_secs(1),
@@ -292,10 +319,10 @@ async fn a_group_is_offered_when_it_is_whole_and_changes_at_once_when_it_loses_a
         began.elapsed()
     );
     // A part that is back a moment later was reset.
-    video(&was_there, 9);
-    running.happens(&[("add", &grown, "video4linux")]).await;
+    video(&machine, &top, 1);
+    running.happens(&[("add", &others[0], "video4linux")]).await;
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(nodes(&running.found.borrow(), &was_there), 2);
-    let whole = running.found.wait_for(|set| nodes(set, &was_there) == 3);
+    assert_eq!(nodes_of(&running.found.borrow(), &top), 2);
+    let whole = running.found.wait_for(|set| nodes_of(set, &top) == 3);
     whole.await.unwrap();
 }

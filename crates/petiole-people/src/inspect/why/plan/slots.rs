@@ -7,7 +7,7 @@ use super::{
 };
 use crate::inspect::{
     devices::device_name,
-    nodes::{is_lost, is_node_ready, is_out_of_service, lost, shut_down, since},
+    nodes::{is_counted, is_lost, is_node_ready, lost, shut_down, since},
     slots::{Holders, UsedSlot, free},
     snapshot::Snapshot,
     words::{listed, plural},
@@ -223,9 +223,7 @@ fn held_by_lost_node(
 fn released(snapshot: &Snapshot, node: &str, taken: &Taken<'_>, now: Timestamp) -> String {
     let configuration = snapshot.configuration_of(taken.key, taken.instance);
     let after = configuration.map(|(_, its)| its.spec.slot_release_seconds);
-    // The operator knows of those that are marked as shut down.
-    let counted = snapshot.nodes.values();
-    let counted = counted.filter(|its| is_node_ready(its) || !is_out_of_service(its));
+    let counted = snapshot.nodes.values().filter(|its| is_counted(its));
     let absent = counted.clone().filter(|its| !is_node_ready(its)).count();
     let is_outage = absent * 2 > counted.count();
     let since = since(snapshot, node);
