@@ -74,7 +74,7 @@ pub fn convert(documents: Vec<Value>, arguments: &[String]) -> Converted {
     converted
 }
 
-/// Returns the text of a Configuration; an error if no agent would use it.
+/// Returns the text of a Configuration; an error if it would not be ready.
 fn checked(configuration: &Value) -> Result<String, String> {
     let text = yaml::to_string(configuration).map_err(|e| e.to_string())?;
     let read = manifest::read(&text)?.pop().ok_or("it is empty")?;
@@ -84,6 +84,14 @@ fn checked(configuration: &Value) -> Result<String, String> {
         cdi_folder: Some("/var/run/cdi".into()),
     };
     agent::check(&read, &containers).map_err(|problem| problem.message)?;
+    // Of a manifest without a namespace nobody knows in which it is to be.
+    if let Some(namespace) = configuration
+        .pointer("/metadata/namespace")
+        .and_then(Value::as_str)
+    {
+        let refers = agent::check_references(namespace, &read.spec);
+        refers.map_err(|problem| problem.message)?;
+    }
     broker::check(&read).map_err(|e| e.to_string())?;
     let spec = &read.spec;
     if let (Some(name), None) = (&spec.resource_name, spec.resource()) {

@@ -191,7 +191,7 @@ where
             Box::pin(events.map(move |batch| (n, batch)))
         });
         let mut streams = select_all(streams);
-        let (mut again, mut has_news): (Option<Instant>, bool) = (None, false);
+        let (mut again, mut has_changed): (Option<Instant>, bool) = (None, false);
         let began = Instant::now();
         loop {
             let next = tokio::select! {
@@ -205,15 +205,17 @@ where
             };
             let mut is_changed = false;
             for event in batch.into_iter().flatten() {
-                let is_news = matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_));
-                has_news |= is_news;
-                is_changed |= listings[n].follow(event, &reduce, selection.room);
+                let (listing, is_new) =
+                    (&mut listings[n], matches!(event, watcher::Event::Apply(_)));
+                let count = listing.current.sizes.len();
+                is_changed |= listing.follow(event, &reduce, selection.room);
+                has_changed |= is_new || listing.current.sizes.len() < count;
             }
             if is_changed && listings.iter().all(|listing| listing.lists > 0) {
                 let has_room = trim(listings.iter_mut().map(|l| &mut l.current), selection.room);
                 let soon = (began + BETWEEN_LISTS).max(Instant::now());
-                // A list that has just ended has no more the next time.
-                again = again.or(has_news.then_some(soon)).filter(|_| has_room);
+                // Where nothing has changed, the same list has no more the next time.
+                again = again.or(has_changed.then_some(soon)).filter(|_| has_room);
                 set.send_replace(Some(Arc::new(Listing::joined(&listings))));
             }
         }

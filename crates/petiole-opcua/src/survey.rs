@@ -350,8 +350,9 @@ impl Survey {
                 is_former,
                 ..Found::new(application, source, &|host| self.knows(host))
             });
-            // Another server of itself is no server that was lost from a list.
-            let named = named.filter(|found| !(found.is_former && found.is_self));
+            // What a server says of itself is not lost from a list, and what nobody can reach is no loss.
+            let is_lost = |found: &Found<'_>| !found.is_self && found.unusable.is_none();
+            let named = named.filter(|found| !found.is_former || is_lost(found));
             found.extend(named.take(free));
         }
         found

@@ -180,6 +180,11 @@ impl ProbeDiscovery {
         let total = targets.len();
         // The one chain of turns bounds how many wait, and nobody holds a turn while it waits for its own rate.
         let (me, own_rate) = (self.clone(), own_rate.clone());
+        let known = |target: Target| {
+            let address = seen.catalog.address_of(&target);
+            (target, address)
+        };
+        let targets: Vec<_> = targets.into_iter().map(known).collect();
         let begun = stream::iter(targets).then(move |target| {
             let (me, own_rate) = (me.clone(), own_rate.clone());
             async move {
@@ -189,8 +194,8 @@ impl ProbeDiscovery {
                 (target, turn, me)
             }
         });
-        let heard = begun.map(|(target, turn, me)| async move {
-            let heard = ask::ask(&target, &me.settings).await;
+        let heard = begun.map(|((target, known), turn, me)| async move {
+            let heard = ask::ask(&target, known, &me.settings).await;
             drop(turn);
             (target, heard)
         });

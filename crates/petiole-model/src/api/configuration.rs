@@ -301,7 +301,7 @@ pub struct ConfigurationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::WORD_MAX))]
     pub brokers: Option<String>,
-    /// The nodes that have problems with it. A node without an entry has none.
+    /// The nodes that have problems with it, up to 128 KiB of them.
     #[serde(default)]
     #[schemars(
         length(max = limits::NODES_MAX),

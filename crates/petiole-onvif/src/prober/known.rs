@@ -120,10 +120,12 @@ impl Known {
         self.describe(endpoint.scopes, is_new)
     }
 
-    /// Returns the same device, which has answered from an address.
+    /// Returns the same device, which has answered. From an address that it had not it is another one, for which there is no room.
     pub(super) fn heard_again(mut self, source: SocketAddr, now: Duration) -> Self {
-        (self.heard_at, self.unanswered) = (now, 0);
-        self.heard.entry(source).and_modify(|heard| heard.at = now);
+        if let Some(heard) = self.heard.get_mut(&source) {
+            heard.at = now;
+            (self.heard_at, self.unanswered) = (now, 0);
+        }
         self
     }
 

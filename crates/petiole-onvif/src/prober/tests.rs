@@ -311,6 +311,7 @@ fn what_devices_say_is_bounded_in_bytes_and_known_ones_stay() {
         assert!(lan.prober.bytes() <= 20_000);
     }
     // One that says more and more is there all the same, as it was.
+    let has_addresses = |device: &Arc<Device>| !device.sources.is_empty();
     lan.prober.limit_to(10);
     for round in 0..6 {
         lan.run_until(SECOND + ROUND * (round + 1));
@@ -322,12 +323,18 @@ fn what_devices_say_is_bounded_in_bytes_and_known_ones_stay() {
             );
         }
         assert_eq!(lan.names(), known);
-        assert!(
-            lan.prober
-                .devices()
-                .all(|device| !device.sources.is_empty())
-        );
+        assert!(lan.prober.devices().all(has_addresses));
     }
+    // One that has another address has no room there, and goes.
+    for round in 6..12 {
+        lan.run_until(SECOND + ROUND * (round + 1));
+        for n in 0..100 {
+            let elsewhere = message("ProbeMatch", &format!("x{n}"), "", "");
+            lan.tell(source(n + 100), &elsewhere);
+        }
+        assert!(lan.prober.devices().all(has_addresses));
+    }
+    assert_eq!(lan.names(), [""; 0]);
     let turned = lan.prober.bytes();
     lan.prober.turn(SECOND);
     assert_eq!(lan.prober.bytes(), turned, "it is counted right");

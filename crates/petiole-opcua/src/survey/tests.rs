@@ -237,6 +237,14 @@ fn a_discovery_server_that_was_started_again_takes_no_server_with_it() {
     }
     assert_eq!(ids(&survey), [""; 0]);
     assert_eq!(survey.seen().problems, [""; 0], "it is not expected");
+    let named = |url: &str| {
+        let answer = Answer::Servers(vec![server("press", url)]);
+        World::from([(LDS, Ok(vec![answer]))])
+    };
+    round(&mut survey, &named("opc.tcp://plc:99999/"), &[]);
+    assert!(survey.seen().problems[0].contains("99999"));
+    round(&mut survey, &lds_and_server(), &[]);
+    assert_eq!(survey.seen().problems, [""; 0], "it was corrected");
 }
 
 #[test]

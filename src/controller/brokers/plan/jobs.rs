@@ -44,14 +44,15 @@ impl<'a> Planner<'a> {
         if self.check_left(target) {
             let is_at_work = |job: &BrokerJob| job.failure.is_none() && !job.is_complete;
             let is_cut_short = jobs.get(&key).is_some_and(|job| is_at_work(job));
+            if is_cut_short && remembered != Some(NO_JOB) {
+                // First: a device that returns gets a Job again, also if this process ends between the two writes.
+                self.remember(target, NO_JOB);
+                return;
+            }
             for (key, job) in jobs {
                 self.delete_job(key, job, "no node sees its device any more");
             }
             self.delete_pods_of(target);
-            // A device that returns is to have a Job again.
-            if is_cut_short && remembered != Some(NO_JOB) {
-                self.remember(target, NO_JOB);
-            }
             return;
         }
         let state = match jobs.remove(&key) {

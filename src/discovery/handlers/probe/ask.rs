@@ -80,14 +80,24 @@ impl Settings {
     }
 }
 
-/// Asks a host. The error is about that host, which the caller names.
-pub(super) async fn ask(target: &Target, settings: &Settings) -> Result<Answer, String> {
+/// Returns the addresses of a host to ask: the `known` one alone while it has that, because one packet that is lost is no move.
+fn tried(known: Option<SocketAddr>, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let known = known.filter(|known| found.contains(known));
+    known.map_or(found, |known| vec![known])
+}
+
+/// Asks a host, which has answered from the `known` address. The error is about that host, which the caller names.
+pub(super) async fn ask(
+    target: &Target,
+    known: Option<SocketAddr>,
+    settings: &Settings,
+) -> Result<Answer, String> {
     let port = settings.details.port;
     let addresses = match target {
         Target::Address(address) => vec![(*address, port).into()],
         Target::Name(name) => {
             let found = tcp::look_up(name, port, Within::new(LIMIT)).await?;
-            settings.of_name(&found)?
+            tried(known, settings.of_name(&found)?)
         }
     };
     let (address, facts) = match &settings.details.question {
@@ -222,4 +232,17 @@ const REMEDY: &str = "is it the port for what `ask` names?";
 
 fn late(step: &str) -> impl Fn(u64) -> String {
     move |seconds| format!("no whole answer to {step} within {seconds} s: {REMEDY}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_stays_at_its_address_as_long_as_its_name_has_it() {
+        let [a, b] = ["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap());
+        assert_eq!(tried(None, vec![a, b]), [a, b]);
+        assert_eq!(tried(Some(b), vec![a, b]), [b]);
+        assert_eq!(tried(Some(b), vec![a]), [a]);
+    }
 }

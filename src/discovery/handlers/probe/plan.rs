@@ -65,6 +65,11 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
+    /// Returns the address at which a host has answered.
+    pub(super) fn address_of(&self, target: &Target) -> Option<SocketAddr> {
+        Some(self.known.get(target)?.answer.address)
+    }
+
     /// `unnamed` are the addresses that are not asked.
     pub(super) fn new(details: Arc<Details>, part: Part, unnamed: &[Target]) -> Self {
         Self {

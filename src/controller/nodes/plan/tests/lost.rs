@@ -195,6 +195,30 @@ fn an_agent_that_has_answered_once_and_then_ends_keeps_its_slots_for_their_time_
 }
 
 #[test]
+fn a_node_that_may_not_join_again_keeps_its_slots_while_it_is_asked_again() {
+    let mut world = with_cam()
+        .with_configuration(configuration("cam", json!({ "spec": { "maxNodes": 1 } })))
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = NodeMemory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned, 60);
+    assert_eq!(world.instances[&key("cam-1")].spec.nodes, ["a"]);
+    let reporting = |n: i64| {
+        let device = json!([{ "instance": "cam-1" }]);
+        let view = json!({ "namespace": "default", "name": "cam", "devices": device });
+        let mut object = node_devices("b", json!([view]));
+        object.metadata.uid = Some(format!("uid-{n}"));
+        object
+    };
+    let mut world = world.with_node_devices(reporting(61));
+    assert_eq!(freed_at(&mut world, &mut memory, (61, 400), right), None);
+    assert!(world.node_devices.is_empty(), "it was asked");
+    let mut world = world.with_node_devices(reporting(401));
+    assert_eq!(freed_at(&mut world, &mut memory, (401, 700), right), None);
+}
+
+#[test]
 fn an_agent_that_joins_again_before_its_marked_node_is_ready_keeps_its_slots() {
     let lost = with_b(Some(off(at(0))));
     let (mut world, mut memory) = (lost.clone(), NodeMemory::default());
