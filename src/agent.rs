@@ -42,7 +42,7 @@ mod tasks;
 pub(crate) mod values;
 
 #[cfg(feature = "people")]
-pub(crate) use configurations::{check, check_references};
+pub(crate) use configurations::check;
 #[cfg(feature = "fuzzing")]
 pub use kubelet_records::fuzzing;
 pub use place::Place;

@@ -83,15 +83,9 @@ fn checked(configuration: &Value) -> Result<String, String> {
         paths: vec![String::new()],
         cdi_folder: Some("/var/run/cdi".into()),
     };
-    agent::check(&read, &containers).map_err(|problem| problem.message)?;
-    // Of a manifest without a namespace nobody knows in which it is to be.
-    if let Some(namespace) = configuration
-        .pointer("/metadata/namespace")
-        .and_then(Value::as_str)
-    {
-        let refers = agent::check_references(namespace, &read.spec);
-        refers.map_err(|problem| problem.message)?;
-    }
+    let namespace = (configuration.pointer("/metadata/namespace")).and_then(Value::as_str);
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
+    agent::check(&read, namespace, &containers).map_err(|problem| problem.message)?;
     broker::check(&read).map_err(|e| e.to_string())?;
     let spec = &read.spec;
     if let (Some(name), None) = (&spec.resource_name, spec.resource()) {

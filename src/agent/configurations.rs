@@ -37,19 +37,20 @@ use std::{
 use tokio::sync::watch;
 use world::{Labels, World};
 
-/// Returns why no agent would use a Configuration that allows these paths and has this folder for CDI files.
+/// Returns why no agent would use a Configuration that allows these paths and has this folder for CDI files. Of one whose namespace is
+/// not known it is not said whether it refers to another.
 #[cfg(feature = "people")]
 pub(crate) fn check(
     configuration: &crate::api::configuration::Configuration,
+    namespace: Option<&str>,
     containers: &crate::model::container_devices::ContainerRules,
 ) -> Result<(), Problem> {
     spec::check_name(configuration.metadata.name.as_deref().unwrap_or_default())?;
+    if let Some(namespace) = namespace {
+        rights::check_references(namespace, &configuration.spec)?;
+    }
     spec::check(&configuration.spec, containers)
 }
-
-/// Returns why no agent would use a Configuration of this namespace that refers to these Secrets and ConfigMaps.
-#[cfg(feature = "people")]
-pub(crate) use rights::check_references;
 
 /// The inputs of the validation.
 pub(super) struct Inputs {

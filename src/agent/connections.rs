@@ -17,7 +17,7 @@ use std::{
 /// The most ids of a device's connection that are remembered. Beyond it: the record is cleared.
 const MAX_IDS: usize = 10_000;
 
-/// What is said of a device that is not reached as its container was told.
+/// The text says of a device that it is not reached as its container was told.
 pub(super) const MOVED: &str = "is reached differently now (its address, port, mounts, device nodes or CDI names changed, or containerDevices of its Configuration) than when this container started: delete the Pod, its successor gets the new values";
 
 /// A digest of how a device is reached.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The time for which the slots of a deleted Instance are remembered. An agent reports the device again within seconds, and releases
 /// what no container has.
 const KEPT_FOR: Duration = Duration::from_mins(5);
-/// The most slots that are remembered. Beyond it: none of one more Instance, and the node that reports first may give them out.
+/// The most slots of deleted Instances that are remembered. Beyond it: none of one more Instance, and the node that reports first may give them out.
 const SLOTS_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,8 +28,8 @@ impl HeldBefore {
     pub(super) fn deleted(this: &mut Arc<Self>, key: &InstanceKey, instance: &Instance) {
         if this.instances.contains_key(key) {
             let this = Arc::make_mut(this);
-            this.instances.remove(key);
-            this.count();
+            let before = this.instances.remove(key);
+            this.slots -= before.map_or(0, |held| held.usage.len());
         }
         let usage = &instance.spec.device_usage;
         if !instance.spec.shared || this.slots + usage.len() > SLOTS_MAX {
@@ -41,8 +41,8 @@ impl HeldBefore {
             .collect();
         if !usage.is_empty() {
             let (this, until) = (Arc::make_mut(this), None);
+            this.slots += usage.len();
             this.instances.insert(key.clone(), Held { usage, until });
-            this.count();
         }
     }
 
@@ -58,16 +58,12 @@ impl HeldBefore {
             held.until.get_or_insert(now + KEPT_FOR);
             !is_over(held)
         });
-        this.count();
+        this.slots = this.instances.values().map(|held| held.usage.len()).sum();
     }
 
     /// Returns the slots of an Instance that was deleted a short time ago.
     pub(crate) fn usage(&self, key: &InstanceKey) -> Option<&BTreeMap<String, String>> {
         Some(&self.instances.get(key)?.usage)
-    }
-
-    fn count(&mut self) {
-        self.slots = self.instances.values().map(|held| held.usage.len()).sum();
     }
 }
 

@@ -264,10 +264,8 @@ impl Turns {
         let (mut requests, mut waits) = match turn.stage {
             Stage::Devices => self.plan_devices(part, reported, now),
             Stage::Brokers => {
-                let (actions, waits) = {
-                    let notes = &mut self.notes;
-                    self.brokers.plan(reported, steady, now.clock, notes)
-                };
+                let notes = &mut self.notes;
+                let (actions, waits) = self.brokers.plan(reported, steady, now.clock, notes);
                 (requests(actions, Request::Broker), waits)
             }
             Stage::Services => {

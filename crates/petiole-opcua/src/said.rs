@@ -13,7 +13,7 @@ pub(crate) const NAMED_FOR: u64 = 90;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) applications: Vec<Application>,
-    /// Those that it named before, with the first round in which it did not.
+    /// It named these before, each with the first round in which it did not.
     former: Vec<(Application, u64)>,
     /// The addresses of servers that it knows by multicast DNS.
     pub(crate) on_network: Vec<String>,

@@ -101,9 +101,10 @@ impl Host {
     fn learn(&mut self, is_known: bool) {
         (self.is_asked, self.failures) = (false, self.failures.saturating_add(1));
         let (never, once) = UNKNOWN_AFTER;
+        let enough = if self.is_known.is_some() { once } else { never };
         if is_known {
             (self.is_known, self.failures) = (Some(true), 0);
-        } else if self.failures >= if self.is_known.is_some() { once } else { never } {
+        } else if self.failures >= enough {
             self.is_known = Some(false);
         }
     }

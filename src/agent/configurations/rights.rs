@@ -34,7 +34,7 @@ pub(super) fn refused_variables(
 }
 
 /// A discovery property is read with the rights of the agents: it may be of the Configuration's own namespace only.
-pub(crate) fn check_references(namespace: &str, spec: &ConfigurationSpec) -> Result<(), Problem> {
+pub(super) fn check_references(namespace: &str, spec: &ConfigurationSpec) -> Result<(), Problem> {
     let properties = spec.discovery_handler.discovery_properties.iter().flatten();
     for property in properties {
         let Some(source) = &property.value_from else {

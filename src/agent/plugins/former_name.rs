@@ -1,4 +1,4 @@
-//! Slots that containers hold by a name their Configuration's resource had before.
+//! Slots that containers hold by a name that their resource had before: it had another prefix, or the Configuration named another.
 //!
 //! The kubelet takes a resource with another name for another resource, all of whose ids are free: it would give a
 //! container a device that a running one has.

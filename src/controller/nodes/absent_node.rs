@@ -47,7 +47,7 @@ pub(crate) struct AbsentNode {
     pub(crate) reported: BTreeSet<(InstanceKey, Wait)>,
 }
 
-/// What is known of the agent of a node that is lost. It is asked by the deletion of its NodeDevices, and answers by new ones.
+/// The agent of a node that is lost, as far as it is known. It is asked by the deletion of its NodeDevices, and answers by new ones.
 #[derive(Debug, Clone, Copy)]
 enum Agent {
     Unknown,
@@ -106,8 +106,9 @@ impl AbsentNode {
         let is_off = |why| matches!(why, Why::NotReady { is_off: true, .. });
         let object_uid = object_of(name, world);
         let is_made_anew = object_uid.is_some() && object_uid != self.object_uid;
+        let is_marked = is_off(why) && !is_off(self.why);
         let (had_answered, at) = (matches!(self.agent, Agent::Answered { .. }), now.instant);
-        let agent = if is_off(why) && !is_off(self.why) {
+        let agent = if is_marked {
             Agent::Unknown
         } else if is_made_anew {
             Agent::Answered { at }
@@ -122,7 +123,7 @@ impl AbsentNode {
             agent,
             ..self
         };
-        if is_off(why) && !is_off(self.why) {
+        if is_marked {
             absent.left.clear();
         }
         // A deleted node is not named in Instances, but keeps its slots as long as its agent writes.

@@ -228,10 +228,12 @@ impl Planner<'_> {
         let is_named = instance.spec.names_node(node);
         let stays = self.has_node(node) && !self.is_silent(node);
         // Its agent lives, and it is about to join again; while it is asked again, nothing is known of what it reports.
-        let reports = self.device_reports.of(key, instance);
-        let may_report = reports.contains_key(node) || !self.world.node_devices.contains_key(node);
-        let has_answered = self.memory.has_answered(node, self.instant);
-        let is_named = is_named || stays && has_answered && may_report;
+        let may_report = || {
+            let reports = self.device_reports.of(key, instance);
+            reports.contains_key(node) || !self.world.node_devices.contains_key(node)
+        };
+        let is_named =
+            is_named || stays && self.memory.has_answered(node, self.instant) && may_report();
         match (is_named && stays, &self.memory.outage) {
             (true, Some(_)) if self.memory.absent.contains_key(node) => Some(Outlook::Outage),
             (true, _) => None,

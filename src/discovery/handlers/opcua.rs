@@ -31,7 +31,8 @@ use tracing::{debug, warn};
 
 /// The most conversations and lookups at the same time, of all Configurations. Beyond it: the others wait.
 const AT_ONCE_MAX: usize = 16;
-/// The most of one Configuration: servers that are off hold each for a while. Beyond it: the others wait.
+/// The most conversations and lookups of one Configuration at the same time: a server that is off holds its turn for a while. Beyond it:
+/// the others wait.
 const OWN_AT_ONCE_MAX: usize = 8;
 /// The most bytes of what is kept of the answers to all Configurations; a namespace, and in it a Configuration, may have half of what
 /// the others leave. Beyond it: an answer is not used, and that is said.

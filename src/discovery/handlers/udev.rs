@@ -150,7 +150,7 @@ async fn follow(
         let mut devices;
         (tree, devices) = parameters.clone().read(look).await?;
         if parameters.details.group_recursive {
-            growth.hold_back(&mut devices, now);
+            growth.hold_back(&mut devices, tree.waits_until().is_some(), now);
         }
         publish(devices, found);
         sleep(pause).await;

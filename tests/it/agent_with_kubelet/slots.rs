@@ -47,12 +47,18 @@ async fn assert_stays(node: &TestNode, door: &str, owner: &str) {
     }
 }
 
-#[tokio::test]
-async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_gone() {
+/// Runs a Pod, `flash`, whose init container alone asks for the camera.
+async fn with_an_init_container() -> (TestNode, String) {
     let (node, door) = with_a_camera("capacity: 1", 1).await;
     let slot = format!("{door}-0");
     node.run_init_pod("flash", &[(&format!("akri.sh/{door}"), 1)]);
     node.until_usage(&door, &[(&slot, "node-a")]).await;
+    (node, door)
+}
+
+#[tokio::test]
+async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_gone() {
+    let (node, door) = with_an_init_container().await;
     assert_stays(&node, &door, "node-a").await;
     node.remove_pod("flash");
     node.until_usage(&door, &[]).await;
@@ -60,10 +66,7 @@ async fn a_slot_that_an_init_container_alone_asked_for_is_held_until_its_pod_is_
 
 #[tokio::test]
 async fn a_slot_of_an_init_container_is_held_when_the_checkpoint_is_removed_under_its_kubelet() {
-    let (node, door) = with_a_camera("capacity: 1", 1).await;
-    let slot = format!("{door}-0");
-    node.run_init_pod("flash", &[(&format!("akri.sh/{door}"), 1)]);
-    node.until_usage(&door, &[(&slot, "node-a")]).await;
+    let (node, door) = with_an_init_container().await;
     sleep(Duration::from_millis(600)).await; // the kubelet has written what it had to
     fs::remove_file((node.agent_settings.plugin_folder).join(checkpoint::FILE)).unwrap();
     assert_stays(&node, &door, "node-a").await;

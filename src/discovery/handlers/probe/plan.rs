@@ -65,11 +65,6 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// Returns the address at which a host has answered.
-    pub(super) fn address_of(&self, target: &Target) -> Option<SocketAddr> {
-        Some(self.known.get(target)?.answer.address)
-    }
-
     /// `unnamed` are the addresses that are not asked.
     pub(super) fn new(details: Arc<Details>, part: Part, unnamed: &[Target]) -> Self {
         Self {
@@ -88,6 +83,11 @@ impl Catalog {
                 UNNAMED,
             ),
         }
+    }
+
+    /// Returns the address at which a host has answered.
+    pub(super) fn address_of(&self, target: &Target) -> Option<SocketAddr> {
+        Some(self.known.get(target)?.answer.address)
     }
 
     /// Ends a round.

@@ -22,9 +22,9 @@ pub(super) struct Growth {
 #[derive(Debug)]
 struct Group {
     newest: Arc<Device>,
-    /// The time since when it has had these nodes.
+    /// The time since when it has had these nodes, and udev nothing to do.
     since: Instant,
-    /// As it is offered; `None` while it is new.
+    /// The device as it is offered; `None` while it is new.
     offered: Option<Arc<Device>>,
 }
 
@@ -40,12 +40,13 @@ fn grows(before: &Device, now: &Device) -> bool {
 
 impl Growth {
     /// Takes out of `devices` what is new and may not be whole, and leaves what has got more nodes as it was. What has lost nodes
-    /// changes at once.
-    pub(super) fn hold_back(&mut self, devices: &mut DeviceSet, now: Instant) {
+    /// changes at once. While `udev_works`, the next part may be what it works on.
+    pub(super) fn hold_back(&mut self, devices: &mut DeviceSet, udev_works: bool, now: Instant) {
         let mut before = std::mem::take(&mut self.groups);
         for (id, newest) in &devices.devices {
             let known = before.remove(id);
-            let is_same = |known: &&Group| known.newest.device_nodes == newest.device_nodes;
+            let is_same =
+                |known: &&Group| !udev_works && known.newest.device_nodes == newest.device_nodes;
             let since = known
                 .as_ref()
                 .filter(is_same)

@@ -74,6 +74,34 @@ impl Machine {
         fs::write(folder.join("uevent"), part.uevent).unwrap();
     }
 
+    /// Plugs a camera into a port. It has no parts yet.
+    fn camera(&self, port: &str) -> String {
+        let devpath = format!("/devices/usb1/{port}");
+        self.plug(Part {
+            subsystem: "bus/usb",
+            devpath: &devpath,
+            uevent: "DEVTYPE=usb_device\nMAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\n",
+            attributes: &[
+                ("idVendor", "046d"),
+                ("idProduct", "0825"),
+                ("serial", "C920"),
+            ],
+        });
+        devpath
+    }
+
+    /// Adds a part to a camera.
+    fn video(&self, camera: &str, n: u32) -> String {
+        let devpath = format!("{camera}/1.0/video4linux/video{n}");
+        self.plug(Part {
+            subsystem: "class/video4linux",
+            devpath: &devpath,
+            uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
+            attributes: &[],
+        });
+        devpath
+    }
+
     /// Removes a device in the kernel's order: the `uevent` file first, then the links.
     fn pull(&self, devpath: &str) {
         fs::remove_dir_all(self.folder(devpath)).unwrap();

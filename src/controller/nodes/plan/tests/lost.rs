@@ -21,6 +21,17 @@ fn anew(n: i64) -> NodeDevices {
     object
 }
 
+/// Lets `b` be lost at 60 s. It has left `cam-1`, and was asked.
+fn asked(world: World) -> (World, NodeMemory) {
+    let mut world = world
+        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
+        .with_instance(shared());
+    let mut memory = NodeMemory::default();
+    let planned = looked(&world, &mut memory, 60);
+    execute(&mut world, &mut memory, &planned, 60);
+    (world, memory)
+}
+
 fn releasing_after(seconds: i64) -> Configuration {
     configuration("cam", json!({ "spec": { "slotReleaseSeconds": seconds } }))
 }
@@ -149,12 +160,7 @@ fn a_node_that_is_marked_as_shut_down_has_its_slots_taken_at_once_unless_it_is_r
 
 #[test]
 fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
-    let mut world = with_cam()
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = NodeMemory::default();
-    let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned, 60);
+    let (world, mut memory) = asked(with_cam());
     assert_ne!(*world.instances[&key("cam-1")], shared());
     let joined = world.clone().with_instance(shared());
     let mut joined = joined.with_node_devices(anew(61));
@@ -182,12 +188,7 @@ fn a_node_whose_agent_joins_again_keeps_its_place_and_its_slots() {
 
 #[test]
 fn an_agent_that_has_answered_once_and_then_ends_keeps_its_slots_for_their_time_alone() {
-    let mut world = with_cam()
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = NodeMemory::default();
-    let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned, 60);
+    let (world, mut memory) = asked(with_cam());
     let mut world = world.with_instance(shared()).with_node_devices(anew(61));
     // Asked at 361, and given the time to answer and to join again.
     let freed = freed_at(&mut world, &mut memory, (61, 1_000), right);
@@ -196,13 +197,8 @@ fn an_agent_that_has_answered_once_and_then_ends_keeps_its_slots_for_their_time_
 
 #[test]
 fn a_node_that_may_not_join_again_keeps_its_slots_while_it_is_asked_again() {
-    let mut world = with_cam()
-        .with_configuration(configuration("cam", json!({ "spec": { "maxNodes": 1 } })))
-        .with_nodes([("a", ready()), ("b", not_ready(at(0)))])
-        .with_instance(shared());
-    let mut memory = NodeMemory::default();
-    let planned = looked(&world, &mut memory, 60);
-    execute(&mut world, &mut memory, &planned, 60);
+    let one_node = configuration("cam", json!({ "spec": { "maxNodes": 1 } }));
+    let (world, mut memory) = asked(with_cam().with_configuration(one_node));
     assert_eq!(world.instances[&key("cam-1")].spec.nodes, ["a"]);
     let reporting = |n: i64| {
         let device = json!([{ "instance": "cam-1" }]);

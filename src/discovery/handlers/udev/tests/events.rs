@@ -231,28 +231,6 @@ async fn the_kernel_lets_any_user_listen() {
 const GROUPED: &str =
     r#"{groupRecursive: true, udevRules: ['ATTR{idVendor}=="046d"', 'KERNEL=="video*"']}"#;
 
-fn camera(machine: &Machine, name: &str) -> String {
-    let top = format!("/devices/usb1/{name}");
-    machine.plug(Part {
-        subsystem: "bus/usb",
-        devpath: &top,
-        uevent: "DEVTYPE=usb_device\nMAJOR=189\nMINOR=1\nDEVNAME=bus/usb/001/002\n",
-        attributes: &[("idVendor", "046d")],
-    });
-    top
-}
-
-fn video(machine: &Machine, top: &str, n: u32) -> String {
-    let devpath = format!("{top}/1.0/video4linux/video{n}");
-    machine.plug(Part {
-        subsystem: "class/video4linux",
-        devpath: &devpath,
-        uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
-        attributes: &[],
-    });
-    devpath
-}
-
 /// The number of device nodes of a group; 0 if it is not offered.
 fn nodes_of(set: &DeviceSet, top: &str) -> usize {
     let device = set.devices.iter().find(|(id, _)| id.as_str() == top);
@@ -262,20 +240,20 @@ fn nodes_of(set: &DeviceSet, top: &str) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_group_is_offered_when_it_has_not_grown_for_a_while() {
     let machine = Machine::new();
-    let was_there = camera(&machine, "1-1");
-    video(&machine, &was_there, 0);
+    let was_there = machine.camera("1-1");
+    machine.video(&was_there, 0);
     let mut running = Running::start(&machine, GROUPED);
     let began = Instant::now();
     running.until_there_are(1).await;
     assert!(began.elapsed() < Duration::from_secs(1), "it was there");
-    let top = camera(&machine, "1-2");
+    let top = machine.camera("1-2");
     running.happens(&[("add", &top, "usb")]).await;
     for n in 1..4 {
         sleep(Duration::from_millis(400)).await;
-        let part = video(&machine, &top, n);
+        let part = machine.video(&top, n);
         running.happens(&[("add", &part, "video4linux")]).await;
     }
-    let grown = video(&machine, &was_there, 9);
+    let grown = machine.video(&was_there, 9);
     running.happens(&[("add", &grown, "video4linux")]).await;
     let set = running.until_there_are(2).await;
     assert_eq!((nodes_of(&set, &top), nodes_of(&set, &was_there)), (4, 2));
@@ -289,14 +267,32 @@ async fn a_group_is_offered_when_it_has_not_grown_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_group_is_not_offered_while_udev_is_at_work_on_its_parts() {
+    let machine = Machine::with_udev();
+    let mut running = Running::start(&machine, GROUPED);
+    running.until_there_are(0).await;
+    machine.udev_says("c189:1", "E:ID_BUS=usb\n");
+    let top = machine.camera("1-1");
+    let part = machine.video(&top, 0);
+    let added = [("add", &*top, "usb"), ("add", &*part, "video4linux")];
+    running.happens(&added).await;
+    sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(nodes_of(&running.found.borrow(), &top), 0);
+    machine.udev_says("c81:0", "E:ID_BUS=usb\n");
+    running.happens(&added[1..]).await;
+    let set = running.until_there_are(1).await;
+    assert_eq!(nodes_of(&set, &top), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_group_that_loses_a_part_changes_at_once_whatever_it_has_got() {
     let machine = Machine::new();
-    let top = camera(&machine, "1-1");
-    let first = video(&machine, &top, 0);
+    let top = machine.camera("1-1");
+    let first = machine.video(&top, 0);
     let mut running = Running::start(&machine, GROUPED);
     running.until_there_are(1).await;
     machine.pull(&first);
-    let others = [1, 2].map(|n| video(&machine, &top, n));
+    let others = [1, 2].map(|n| machine.video(&top, n));
     let began = Instant::now();
     running
         .happens(&[
@@ -319,7 +315,7 @@ async fn a_group_that_loses_a_part_changes_at_once_whatever_it_has_got() {
         began.elapsed()
     );
     // A part that is back a moment later was reset.
-    video(&machine, &top, 1);
+    machine.video(&top, 1);
     running.happens(&[("add", &others[0], "video4linux")]).await;
     sleep(Duration::from_millis(500)).await;
     assert_eq!(nodes_of(&running.found.borrow(), &top), 2);

@@ -257,24 +257,9 @@ fn a_webcam_with_four_nodes_is_found_by_akris_rule_and_as_one_device_by_its_grou
 fn equal_parts_of_a_device_keep_their_order_when_the_kernel_counts_on() {
     let found = |first: u32, second: u32| {
         let machine = Machine::new();
-        let camera = "/devices/usb1/1-3";
-        machine.plug(Part {
-            subsystem: "bus/usb",
-            devpath: camera,
-            uevent: "DEVTYPE=usb_device\n",
-            attributes: &[
-                ("idVendor", "046d"),
-                ("idProduct", "0825"),
-                ("serial", "C920"),
-            ],
-        });
+        let camera = machine.camera("1-3");
         for n in [first, second] {
-            machine.plug(Part {
-                subsystem: "class/video4linux",
-                devpath: &format!("{camera}/1-3:1.0/video4linux/video{n}"),
-                uevent: &format!("MAJOR=81\nMINOR={n}\nDEVNAME=video{n}\n"),
-                attributes: &[],
-            });
+            machine.video(&camera, n);
         }
         let rules = format!("identity: serial\n{}", rule(r#"KERNEL=="video*""#));
         let devices = machine.devices(&rules);
