@@ -54,8 +54,7 @@ impl Said {
         };
         let last = before.iter().flat_map(|before| &before.applications);
         let former = before.iter().flat_map(|before| &before.former).cloned();
-        let all = last.map(|application| (application.clone(), round));
-        let all = all.chain(former);
+        let all = last.map(|last| (last.clone(), round)).chain(former);
         let is_kept = |(application, since): &(Application, u64)| {
             round < since + NAMED_FOR && !named(application)
         };

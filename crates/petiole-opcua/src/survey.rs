@@ -352,8 +352,7 @@ impl Survey {
                 ..Found::new(application, source, &|host| self.knows(host))
             });
             // What a server says of itself is not lost from a list, and what nobody can reach is no loss.
-            let is_lost = |found: &Found<'_>| !found.is_self && found.unusable.is_none();
-            let named = named.filter(|found| !found.is_former || is_lost(found));
+            let named = named.filter(|it| !it.is_former || !it.is_self && it.unusable.is_none());
             found.extend(named.take(free));
         }
         found
