@@ -144,8 +144,9 @@ async fn a_demo_whose_terminal_is_closed_leaves_nothing() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
+    // Another test's demo adds its services to the three of this one.
     eventually("three brokers run", async || {
-        containers(folder.path()).len() == 3
+        containers(folder.path()).len() >= 3
     })
     .await;
     let brokers = containers(folder.path());
