@@ -3,12 +3,16 @@ use crate::{
     cluster::{configuration_key, instance_key, key_of},
     store::folder,
 };
+use anyhow::Context as _;
 use petiole_kubelet::client::Client as Kubelet;
 use petiole_people::{
     inspect::snapshot::Snapshot,
     live::{Looking, Source},
 };
 use std::{path::PathBuf, sync::Arc};
+
+/// What to look at when the kubelet does not answer.
+pub(crate) const ASKED: &str = "is petiole kubelet running, and is --root-dir its folder? The kubelet of a cluster does not say who uses devices";
 
 /// Returns the node whose kubelet has the folder `root_dir`, and whose agent has the folder `state`.
 pub(crate) fn source(root_dir: PathBuf, state: PathBuf) -> Source {
@@ -46,7 +50,7 @@ async fn ask(kubelet: &Kubelet, snapshot: &mut Snapshot) {
         // The request for Pods fails for the same reason, and says it.
         Err(_) => snapshot.hidden.nodes = true,
     }
-    match kubelet.pods().await {
+    match kubelet.pods().await.context(ASKED) {
         Ok(pods) => {
             let pods = pods.items.into_iter();
             snapshot.pods = pods.map(|pod| (key_of(&pod.metadata), pod)).collect();

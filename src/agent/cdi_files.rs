@@ -6,6 +6,7 @@
 mod plan;
 
 use super::{
+    claims_settings::Claims,
     device_state::{DeviceState, device_state},
     settings::Clock,
     slots::SharedTable,
@@ -56,6 +57,7 @@ pub(super) struct CdiFiles {
 /// The inputs that say which files are needed.
 pub(super) struct Inputs {
     pub(super) clock: Clock,
+    pub(super) claims: Option<Claims>,
     pub(super) store: Arc<dyn Store>,
     pub(super) table: SharedTable,
     pub(super) validated: watch::Receiver<Arc<ValidatedConfigurations>>,
@@ -179,7 +181,9 @@ fn are_known(inputs: &Inputs) -> bool {
 /// Returns what is known now. The text of a file is not known while the device is not seen, or its Configuration not accepted.
 fn known(inputs: &Inputs, since: Option<Duration>) -> KnownContainers {
     let uses = inputs.uses.borrow().clone();
-    let since = since.filter(|_| uses.is_some() && are_known(inputs));
+    let claimed = inputs.claims.as_ref().map(Claims::instances);
+    let claimed = claimed.transpose();
+    let since = since.filter(|_| uses.is_some() && claimed.is_ok() && are_known(inputs));
     let instances = inputs.store.instances().borrow().clone();
     let held = inputs.table.borrow().held();
     let validated = inputs.validated.borrow().clone();
@@ -191,6 +195,7 @@ fn known(inputs: &Inputs, since: Option<Duration>) -> KnownContainers {
     KnownContainers {
         needed: needed.collect(),
         uses: uses.unwrap_or_default(),
+        claimed: claimed.ok().flatten().unwrap_or_default(),
         since,
     }
 }

@@ -1,17 +1,26 @@
 //! What an agent needs to prepare ResourceClaims, and which ones are prepared.
-use super::values::Prepared;
+use super::{connections::ConnectionDigest, values::Prepared};
 use crate::{
     files,
-    model::{claim_file, dra, limits, slot_table::Use},
+    model::{claim_file, dra, instance_name::InstanceName, limits, slot_table::Use},
 };
 use kube::Client;
 use petiole_dra::book::Book;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
 };
 use tokio::task::spawn_blocking;
+
+/// The file of a claim that says how its devices were reached.
+pub(super) const CONNECTIONS: &str = "connections.json";
+/// The most bytes of the file that says how the devices of a claim were reached. A claim has 32 devices. Beyond it: they count as not
+/// moved.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How the devices of Instances are reached. Those that are not seen have no entry.
+pub(super) type Reached = BTreeMap<InstanceName, ConnectionDigest>;
 
 /// The client, the record and the folders with which ResourceClaims are prepared.
 #[derive(Clone)]
@@ -72,6 +81,25 @@ impl Claims {
             })
         });
         Ok(read.await??)
+    }
+
+    /// Returns the Instances of the claims that are prepared, also those whose devices a claim only looks at (`adminAccess`).
+    pub(super) fn instances(&self) -> io::Result<BTreeSet<InstanceName>> {
+        let (entries, metadata) = (self.book.entries()?.into_iter(), self.metadata());
+        let reached: io::Result<Vec<Reached>> = entries
+            .map(|entry| reached_then(&metadata, &entry.claim.uid))
+            .collect();
+        Ok(reached?.into_iter().flat_map(Reached::into_keys).collect())
+    }
+}
+
+/// Returns how the devices of a claim were reached when it was prepared, by the folder of what containers may read. It is empty if nothing
+/// says it.
+pub(super) fn reached_then(metadata: &Path, uid: &str) -> io::Result<Reached> {
+    match files::read_text(&metadata.join(uid).join(CONNECTIONS), FILE_BYTES_MAX) {
+        Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_default()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Reached::new()),
+        Err(e) => Err(e),
     }
 }
 

@@ -286,6 +286,7 @@ impl Agent {
         if self.settings.containers.cdi_folder.is_some() {
             let inputs = cdi_files::Inputs {
                 clock: self.clock,
+                claims: self.settings.claims.clone(),
                 store: self.store.clone(),
                 table: self.table.clone(),
                 validated: self.validated.subscribe(),

@@ -226,6 +226,8 @@ async fn stdin_ends() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use petiole_cli::discover::BUILT_IN;
+    use std::collections::BTreeSet;
 
     #[test]
     fn who_finds_nothing_says_so_and_why() {
@@ -243,6 +245,7 @@ mod tests {
             .unwrap()
             .to_string();
         let names: Vec<&str> = handlers::builtin().iter().map(|h| h.name()).collect();
+        assert_eq!(BTreeSet::from_iter(names.clone()), BUILT_IN.into());
         let known = names.join(", ");
         assert_eq!(
             message,

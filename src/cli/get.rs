@@ -8,6 +8,7 @@ use crate::{
         names,
     },
     model::age,
+    node_view::ASKED,
     store::folder,
 };
 use anyhow::Context as _;
@@ -22,9 +23,6 @@ use petiole_cli::table::{Columns, Output, print, print_error, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
 use std::time::Duration;
-
-/// What to look at when the kubelet does not answer.
-const ASKED: &str = "is petiole kubelet running, and is --root-dir its folder? That of its systemd unit is /var/lib/kubelet";
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -58,10 +56,10 @@ enum Kind {
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let Flags {
         kind,
-        folders: NodeFolders { root_dir, state },
+        folders,
         output,
     } = flags;
-    let client = Client::new(&root_dir);
+    let (client, state) = (Client::new(&folders.root_dir()), folders.state);
     let now = Timestamp::now();
     let text = match kind {
         Kind::Pods => {

@@ -21,8 +21,8 @@ pub struct PlaceFlags {
 impl SourceFlags for PlaceFlags {
     async fn source(self) -> anyhow::Result<Source> {
         if self.standalone {
-            let NodeFolders { root_dir, state } = self.folders;
-            return Ok(node_view::source(root_dir, state));
+            let root_dir = self.folders.root_dir();
+            return Ok(node_view::source(root_dir, self.folders.state));
         }
         self.cluster.source().await
     }

@@ -24,10 +24,14 @@ use petiole_kubelet_api::{
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
+
+/// The interval of the looks whether the sockets are there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Says where a driver is, and what it is called.
 #[derive(Debug, Clone)]
@@ -90,8 +94,8 @@ impl<D: Driver> Plugin<D> {
         self.book.clone()
     }
 
-    /// Serves until `shutdown`, answers the calls that have begun, and removes the sockets. Fails if a socket cannot be made; the
-    /// error names it.
+    /// Serves until `shutdown`, answers the calls that have begun, and removes the sockets. Fails if a socket cannot be made, or is removed
+    /// by somebody else: the kubelet then forgets the driver. The error names it.
     pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
         let Settings {
             driver,
@@ -126,9 +130,23 @@ impl<D: Driver> Plugin<D> {
         let register = Server::builder()
             .add_service(RegistrationServer::new(registrar))
             .serve_with_incoming_shutdown(registration, shutdown.cancelled_owned());
-        tokio::try_join!(serve, register).map_err(io::Error::other)?;
-        Ok(())
+        tokio::select! {
+            served = async { tokio::try_join!(serve, register) } => served.map(drop).map_err(io::Error::other),
+            gone = gone(&sockets.service) => Err(gone),
+            gone = gone(&sockets.registration) => Err(gone),
+        }
     }
+}
+
+/// Waits until nothing is at the path of a socket. A process that replaces it is there by the second look.
+async fn gone(path: &Path) -> io::Error {
+    let mut is_missing = false;
+    while !is_missing || path.exists() {
+        is_missing = !path.exists();
+        sleep(LOOK).await;
+    }
+    let message = format!("the socket {} was removed", path.display());
+    io::Error::new(io::ErrorKind::NotFound, message)
 }
 
 /// Listens at a path, whose folder is made if it is not there.

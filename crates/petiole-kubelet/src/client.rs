@@ -39,6 +39,11 @@ impl Client {
         }
     }
 
+    /// Returns whether a kubelet has made its socket there.
+    pub fn is_there(&self) -> bool {
+        self.socket.exists()
+    }
+
     /// Returns `Ok` if the kubelet answers.
     pub async fn healthz(&self) -> anyhow::Result<()> {
         self.read("/healthz").await.map(|_| ())

@@ -2,7 +2,11 @@
 use crate::model::{
     container_nodes::is_own_cdi_file, instance_name::InstanceName, slot_table::Use,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 const FILE_START: &str = "petiole-";
 const FILE_END: &str = ".json";
@@ -19,6 +23,8 @@ pub(super) struct KnownContainers {
     pub(super) needed: Needed,
     /// What containers use by the kubelet's records. A slot of theirs may be of an Instance that the store does not have now.
     pub(super) uses: Arc<[Use]>,
+    /// The Instances of prepared claims. One that only looks at a device has no slot of it.
+    pub(super) claimed: BTreeSet<InstanceName>,
     /// The time since all this was known for the first time; `None` while a part of it is not known.
     pub(super) since: Option<Duration>,
 }
@@ -29,7 +35,8 @@ impl KnownContainers {
             .strip_prefix(FILE_START)
             .and_then(|name| name.strip_suffix(FILE_END))
             .map(InstanceName::new);
-        let is_used = |name| self.uses.iter().any(|one| one.may_be_of(name));
+        let is_used =
+            |name| self.claimed.contains(name) || self.uses.iter().any(|one| one.may_be_of(name));
         self.needed.contains_key(file) || instance.as_ref().is_some_and(is_used)
     }
 }
@@ -131,6 +138,20 @@ mod tests {
             file: "petiole-a.json".to_owned(),
             text: text.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_file_of_a_device_that_a_claim_only_looks_at_stays() {
+        let mut known = KnownContainers {
+            since: Some(LONG),
+            ..KnownContainers::default()
+        };
+        let remove = Action::Remove {
+            file: "petiole-a.json".to_owned(),
+        };
+        assert_eq!(super::plan(&known, &there(OURS, LONG)), [remove]);
+        known.claimed.insert("a".into());
+        assert_eq!(super::plan(&known, &there(OURS, LONG)), []);
     }
 
     #[test]

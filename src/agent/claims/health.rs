@@ -1,6 +1,7 @@
 //! Tells the kubelet the health of the devices of prepared claims: it writes it into the status of their Pods.
 use super::{
-    moved::{Folders, OfClaim, Reached},
+    super::claims_settings::Reached,
+    moved::{Folders, OfClaim},
     plan::instance_of,
 };
 use crate::{

@@ -3,26 +3,17 @@
 //! not start.
 use super::super::{
     cdi_files,
-    claims_settings::{cdi_file, kept_back},
+    claims_settings::{CONNECTIONS, Reached, cdi_file, kept_back, reached_then},
     connections::ConnectionDigest,
 };
 use crate::{files, model::instance_name::InstanceName};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tracing::warn;
-
-/// The file of a claim that says how its devices were reached.
-const FILE: &str = "connections.json";
-/// The most bytes of the file that says how the devices of a claim were reached. A claim has 32 devices. Beyond it: they count as not
-/// moved.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
-
-/// How the devices of Instances are reached. Those that are not seen have no entry.
-pub(super) type Reached = BTreeMap<InstanceName, ConnectionDigest>;
 
 /// The folders of the files of claims.
 #[derive(Debug, Clone)]
@@ -65,7 +56,7 @@ impl Folders {
     pub(super) fn write(&self, uid: &str, text: &str, reached: &Reached) -> Result<(), String> {
         let _changing = self.change();
         let noted = serde_json::to_string(reached).map_err(|e| e.to_string())?;
-        cdi_files::replace(&self.of_claim(uid).join(FILE), &noted)?;
+        cdi_files::replace(&self.of_claim(uid).join(CONNECTIONS), &noted)?;
         cdi_files::replace(&cdi_file(&self.cdi, uid), text)?;
         files::remove(&kept_back(&self.cdi, uid)).map_err(|e| e.to_string())
     }
@@ -73,8 +64,7 @@ impl Folders {
     /// Keeps the CDI file of a claim back, or gives it back. Returns the Instances whose devices have moved.
     fn look(&self, uid: &str, now: &Reached) -> io::Result<BTreeSet<InstanceName>> {
         let _changing = self.change();
-        let then = files::read_text(&self.of_claim(uid).join(FILE), FILE_BYTES_MAX);
-        let then: Reached = serde_json::from_str(&then.unwrap_or_default()).unwrap_or_default();
+        let then = reached_then(&self.metadata, uid).unwrap_or_default();
         let moved = moved(&then, now);
         let (file, kept_back) = (cdi_file(&self.cdi, uid), kept_back(&self.cdi, uid));
         if !moved.is_empty() {

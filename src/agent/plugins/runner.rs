@@ -24,6 +24,7 @@ use petiole_kubelet_api::{
 };
 use std::{
     io,
+    mem::replace,
     pin::{Pin, pin},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -53,7 +54,9 @@ enum End {
     Withdrawn,
     /// It is gone, or another kubelet is there.
     Replaced,
-    /// The kubelet did not take the plugin, or has let go of it.
+    /// The kubelet refused the plugin, for this reason.
+    NotTaken(String),
+    /// The kubelet did not ask the plugin for its devices, or has let go of it.
     LetGo,
 }
 
@@ -111,7 +114,7 @@ impl Plugin {
         let span = info_span!("plugin", resource = self.start.offered.full_name.as_str());
         async {
             let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-            let mut known = None;
+            let (mut known, mut refusals) = (None, Refusals::default());
             let withdrawn = self.start.withdrawn.clone();
             loop {
                 let kubelet = withdrawn.run_until_cancelled(self.kubelet());
@@ -134,8 +137,12 @@ impl Plugin {
                     continue;
                 }
                 let wait = wait_after(begun.elapsed(), &mut backoff);
-                if let Some(Err(e)) = ended {
-                    warn!(retry_in = ?wait, "{e:#}");
+                match ended {
+                    Some(Err(e)) => warn!(retry_in = ?wait, "{e:#}"),
+                    Some(Ok(End::NotTaken(why))) => refusals.note(&why, begun),
+                    Some(Ok(End::LetGo | End::Replaced | End::Withdrawn)) | None => {
+                        refusals = Refusals::default();
+                    }
                 }
                 let another = pin!(timeout(wait, self.another_kubelet(kubelet)));
                 let another = withdrawn.run_until_cancelled(another);
@@ -183,10 +190,7 @@ impl Plugin {
         let mut socket = self.start.socket.subscribe();
         let ended = tokio::select! {
             ended = self.accept(incoming, served) => ended,
-            ended = self.be_registered(kubelet, &bound.name, streams) => {
-                ended?;
-                Ok(End::LetGo)
-            }
+            ended = self.be_registered(kubelet, &bound.name, streams) => ended,
             _ = socket.wait_for(Option::is_none) => {
                 info!(socket = %bound.name, "the plugin's socket is gone, it is made anew");
                 Ok(End::Replaced)
@@ -269,7 +273,7 @@ impl Plugin {
         kubelet: KubeletSocket,
         socket: &str,
         streams: watch::Sender<Streams>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<End> {
         let mut streams = streams.subscribe();
         let before = streams.borrow().opened;
         // In a box of its own, because its memory would stay reserved in every plugin.
@@ -277,13 +281,13 @@ impl Plugin {
         if let Err(e) = registered.await {
             metrics().registrations(Registration::Failed).inc();
             debug!("registration: {e:#}");
-            return Ok(());
+            return Ok(End::NotTaken(format!("{e:#}")));
         }
         let opened = streams.wait_for(|streams| streams.opened > before);
         if timeout(FIRST_STREAM_TIMEOUT, opened).await.is_err() {
             metrics().registrations(Registration::NoStream).inc();
             warn!("the kubelet took the registration and opened no stream");
-            return Ok(());
+            return Ok(End::LetGo);
         }
         self.set_registered(true);
         metrics().registrations(Registration::Registered).inc();
@@ -293,7 +297,7 @@ impl Plugin {
             .wait_for(|streams| !streams.open.contains(&kubelets))
             .await?;
         debug!("the kubelet closed its stream");
-        Ok(())
+        Ok(End::LetGo)
     }
 
     fn request(&self, socket: &str) -> RegisterRequest {
@@ -319,6 +323,29 @@ fn wait_after(lasted: Duration, backoff: &mut Backoff) -> Duration {
     backoff.next_wait()
 }
 
+/// The registrations that the kubelet refuses one after another.
+#[derive(Default)]
+struct Refusals {
+    since: Option<Instant>,
+    is_said: bool,
+}
+
+impl Refusals {
+    /// Says once why, if that has lasted: a kubelet that starts refuses some.
+    fn note(&mut self, why: &str, now: Instant) {
+        if self.is_to_be_said(now) {
+            warn!(
+                "the kubelet does not take the registration, which is tried again until it does: {why}"
+            );
+        }
+    }
+
+    fn is_to_be_said(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.duration_since(since) >= LAST_RETRY && !replace(&mut self.is_said, true)
+    }
+}
+
 /// A bound socket. Its file goes with it.
 struct Socket<I> {
     name: String,
@@ -329,6 +356,14 @@ struct Socket<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_that_last_are_said_once() {
+        let (begun, mut refusals) = (Instant::now(), Refusals::default());
+        let said = [0, 9, 10, 11, 3600].map(Duration::from_secs);
+        let said = said.map(|after| refusals.is_to_be_said(begun + after));
+        assert_eq!(said, [false, false, true, false, false]);
+    }
 
     #[test]
     fn quick_failures_are_repeated_ever_later_and_slow_ones_at_once() {

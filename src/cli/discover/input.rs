@@ -8,14 +8,20 @@ use anyhow::{Context as _, bail};
 use petiole_base::collect::CollectMap as _;
 use petiole_cli::discover::{END, text_of};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{Write as _, stderr},
+};
 
 /// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Input {
     pub(super) details: String,
-    /// The `discoveryProperties` that have a value.
+    /// The `discoveryProperties`. There are none if one is in a Secret or a ConfigMap: a user without his password is refused, and a
+    /// device that is asked so again and again locks him out.
     pub(super) properties: BTreeMap<String, String>,
+    /// The properties that are in Secrets and ConfigMaps, which are not read here.
+    unread: Vec<String>,
     pub(super) handler: Option<String>,
     pub(super) name: Option<String>,
     /// The names that the Configuration gives to Instances, and the properties that it adds.
@@ -30,7 +36,15 @@ pub(super) struct Input {
 impl Input {
     /// Reads a file, or stdin for `-`.
     pub(super) fn read(path: &str) -> anyhow::Result<Self> {
-        Self::parse(text_of(path)?).with_context(|| path.to_owned())
+        let input = Self::parse(text_of(path)?).with_context(|| path.to_owned())?;
+        if !input.unread.is_empty() {
+            let unread = input.unread.join(", ");
+            writeln!(
+                stderr(),
+                "all discoveryProperties are left out, because Secrets and ConfigMaps are not read here ({unread}): to try them, write each `value` into a copy of the Configuration"
+            )?;
+        }
+        Ok(input)
     }
 
     fn parse(mut text: String) -> anyhow::Result<Self> {
@@ -45,6 +59,7 @@ impl Input {
             return Ok(Self {
                 details: text,
                 properties: BTreeMap::new(),
+                unread: vec![],
                 handler: None,
                 name: None,
                 template: None,
@@ -68,8 +83,12 @@ impl Input {
             }
         };
         let properties = handler["discoveryProperties"].as_array();
+        let properties = properties.map_or(&[][..], Vec::as_slice);
         let property =
             |property: &Value| Some((owned(&property["name"])?, owned(&property["value"])?));
+        let elsewhere = properties.iter().filter(|its| !its["valueFrom"].is_null());
+        let unread: Vec<String> = elsewhere.filter_map(|its| owned(&its["name"])).collect();
+        let read = properties.iter().filter(|_| unread.is_empty());
         let template = owned(&configuration["spec"]["instanceName"]);
         let template = template.map(|text| text.parse::<NameTemplate>());
         let added = configuration["spec"]["brokerProperties"].as_object();
@@ -79,11 +98,8 @@ impl Input {
                 .filter_map(|(name, value)| Some((name.clone(), owned(value)?)))
                 .collect_map(),
             details,
-            properties: properties
-                .into_iter()
-                .flatten()
-                .filter_map(property)
-                .collect_map(),
+            properties: read.filter_map(property).collect_map(),
+            unread,
             handler: Some(
                 owned(&handler["name"]).context("spec.discoveryHandler.name is missing")?,
             ),
@@ -165,6 +181,7 @@ mod tests {
         let expected = Input {
             details: "kind: _http._tcp".into(),
             properties: BTreeMap::from([("a".into(), "b".into())]),
+            unread: vec![],
             handler: Some("zeroconf".into()),
             name: Some("cams".into()),
             template: None,
@@ -177,6 +194,16 @@ mod tests {
         let input = Input::parse(format!("{manifest}{names}")).unwrap();
         assert_eq!(input.template, Some("{SITE}-{PORT}".parse().unwrap()));
         assert_eq!(input.broker_properties["SITE"], "hall");
+    }
+
+    #[test]
+    fn a_user_whose_password_is_in_a_secret_is_left_out_with_it() {
+        let manifest = "kind: Configuration\nspec:\n  discoveryHandler:\n    name: onvif\n    discoveryProperties:\n\
+            \x20   - {name: username_default, value: petiole}\n\
+            \x20   - {name: password_default, valueFrom: {secretKeyRef: {name: cams, key: password}}}\n";
+        let input = Input::parse(manifest.into()).unwrap();
+        assert_eq!(input.properties, BTreeMap::new());
+        assert_eq!(input.unread, ["password_default"]);
     }
 
     #[test]

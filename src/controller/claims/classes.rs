@@ -35,6 +35,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// The time after which the classes are looked at though nothing has changed: somebody may have deleted one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
+/// The field of a class that names its resource.
+const RESOURCE: &str = "extendedResourceName";
+
 /// Why the classes of Configurations cannot be written.
 pub(super) type Refused = BTreeMap<ConfigurationKey, String>;
 
@@ -82,9 +85,8 @@ pub(super) async fn keep(
 
 /// Returns whether a class has all that is wanted of it, and no resource that is not. What others have added stays.
 fn is_as_wanted(class: &DynamicObject, wanted: &Class) -> bool {
-    let (there, wanted) = (&class.data["spec"], wanted.spec());
-    let resource = "extendedResourceName";
-    has(there, &wanted) && there.get(resource) == wanted.get(resource)
+    let resource = wanted.resource.as_deref();
+    has(&class.data["spec"], &wanted.spec()) && resource_of(class) == resource
 }
 
 fn has(there: &Value, wanted: &Value) -> bool {
@@ -95,7 +97,8 @@ fn has(there: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Writes and deletes what is not as it should be. One that is refused holds up no other. Returns whether none was.
+/// Writes and deletes what is not as it should be. One that is refused holds up no other, but one that takes its resource. Returns whether
+/// none was.
 async fn reconcile(
     api: &Api<DynamicObject>,
     offered: &Offered,
@@ -107,39 +110,104 @@ async fn reconcile(
         ..
     } = offered;
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
-    let there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
+    let mut there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
         .filter_map(|class| Some((class.metadata.name.clone()?, class)))
         .collect_map();
     let mut is_done = true;
     let is_left = |name: &str| {
         name.starts_with(CLASS_PREFIX) && !wanted.contains_key(name) && !kept.contains(name)
     };
-    for (name, class) in there.iter().filter(|(name, _)| is_left(name)) {
-        let uid = class.metadata.uid.clone();
-        match api.delete(name, &deletion_of(uid, None)).await {
+    let left: Vec<String> = there.keys().filter(|name| is_left(name)).cloned().collect();
+    for name in left {
+        let uid = there[&name].metadata.uid.clone();
+        match api.delete(&name, &deletion_of(uid, None)).await {
             Err(e) if !is_not_found(&e) => {
                 warn!("DeviceClass {name} cannot be deleted, tried again until it can: {e}");
                 is_done = false;
             }
-            Ok(_) | Err(_) => info!(
-                class = name,
-                "no Configuration has this DeviceClass any more: deleted"
-            ),
-        }
-    }
-    let mut reasons = Refused::new();
-    for (name, class) in wanted {
-        let there = there.get(name);
-        if there.is_none_or(|there| !is_as_wanted(there, class)) {
-            match write(api, name, class, there.is_some()).await {
-                Ok(()) => info!(class = name, "wrote a DeviceClass"),
-                Err(e) => drop(reasons.insert(class.of.clone(), format!("{e:#}"))),
+            Ok(_) | Err(_) => {
+                info!(
+                    class = name,
+                    "no Configuration has this DeviceClass any more: deleted"
+                );
+                there.remove(&name);
             }
         }
     }
+    let mut reasons = Refused::new();
+    let mut put = async |name: &String, class: &Class, there: &mut BTreeMap<_, _>| match write(
+        api,
+        name,
+        class,
+        there.contains_key(name),
+    )
+    .await
+    {
+        Ok(kept) => {
+            info!(class = name, "wrote a DeviceClass");
+            there.insert(name.clone(), kept);
+        }
+        Err(e) => drop(reasons.insert(class.of.clone(), format!("{e:#}"))),
+    };
+    for (name, class) in releases(&there, wanted) {
+        put(&name, &class, &mut there).await;
+    }
+    let mut waiting = Refused::new();
+    for (name, class) in wanted {
+        let is_as_it_should_be = (there.get(name)).is_some_and(|there| is_as_wanted(there, class));
+        match holder(&there, name, class) {
+            _ if is_as_it_should_be => {}
+            None => put(name, class, &mut there).await,
+            Some(other) => {
+                let why = format!("its resource is still that of DeviceClass {other}");
+                waiting.insert(class.of.clone(), why);
+            }
+        }
+    }
+    reasons.extend(waiting);
     is_done &= reasons.is_empty();
     publish::if_changed(refused, reasons);
     Ok(is_done)
+}
+
+/// Returns the classes that have another resource than they should have, without it. The scheduler forgets a resource with the class that
+/// had it, also where another has taken it meanwhile: so one lets go before the other takes.
+fn releases(
+    there: &BTreeMap<String, DynamicObject>,
+    wanted: &BTreeMap<String, Class>,
+) -> Vec<(String, Class)> {
+    let released = wanted.iter().filter(|(name, class)| {
+        let has = there.get(*name).and_then(resource_of);
+        has.is_some_and(|has| {
+            class
+                .resource
+                .as_ref()
+                .is_none_or(|wanted| **wanted != *has)
+        })
+    });
+    let without = |class: &Class| Class {
+        of: class.of.clone(),
+        resource: None,
+    };
+    released
+        .map(|(name, class)| (name.clone(), without(class)))
+        .collect()
+}
+
+/// Returns another class that has the resource of this one.
+fn holder<'a>(
+    there: &'a BTreeMap<String, DynamicObject>,
+    name: &str,
+    class: &Class,
+) -> Option<&'a String> {
+    let resource = class.resource.as_deref()?;
+    let mut others = there.iter().filter(|(other, _)| **other != name);
+    let (other, _) = others.find(|(_, its)| resource_of(its) == Some(resource))?;
+    Some(other)
+}
+
+fn resource_of(class: &DynamicObject) -> Option<&str> {
+    class.data["spec"][RESOURCE].as_str()
 }
 
 /// Makes a class, or makes ours as it should be, also one that has lost its label. One that somebody else has made is left alone.
@@ -148,7 +216,7 @@ async fn write(
     name: &str,
     class: &Class,
     has_label: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<DynamicObject> {
     let found = if has_label {
         None
     } else {
@@ -179,7 +247,7 @@ async fn write(
         "the API server keeps a part of DeviceClass {name} only, because its version is too old for it, or somebody has given it another resource: spec {}",
         kept.data["spec"]
     );
-    Ok(())
+    Ok(kept)
 }
 
 #[cfg(test)]
@@ -280,6 +348,52 @@ mod tests {
                 "akri.lab.usb?&fieldManager=petiole-controller",
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_class_lets_go_of_its_resource_before_another_takes_it() {
+        let is_refused = watch::Sender::new(true);
+        let refusing = is_refused.subscribe();
+        let of = |name: &str| ConfigurationKey::new("lab", name.to_owned());
+        let stored = move |name: &str, resource: Option<&str>| {
+            let mut stored = class(&dra::class_name(&of(name)), CLASS_MANAGER);
+            let resource = resource.map(|resource| resource.parse().unwrap());
+            let of = of(name);
+            stored["spec"] = Class { of, resource }.spec();
+            stored
+        };
+        let fake = Fake::new(move |request| match request {
+            list if list.starts_with("GET") => {
+                let items = [stored("a", None), stored("z", Some("akri.sh/cam"))];
+                (200, json!({"metadata": {}, "items": items}))
+            }
+            patch if patch.contains("akri.lab.z") && *refusing.borrow() => refusal(403),
+            patch if patch.contains("akri.lab.z") => (200, stored("z", None)),
+            _ => (200, stored("a", Some("akri.sh/cam"))),
+        });
+        let kind = ApiResource::erase::<DeviceClass>(&());
+        let api = Api::all_with(fake.shared.client.clone(), &kind);
+        let wanted = [("a", Some("akri.sh/cam")), ("z", None)];
+        let wanted = wanted.map(|(name, resource)| {
+            let resource = resource.map(|resource| resource.parse().unwrap());
+            let of = ConfigurationKey::new("lab", name.to_owned());
+            (dra::class_name(&of), Class { of, resource })
+        });
+        let offered = Offered {
+            classes: wanted.into(),
+            ..Offered::default()
+        };
+        let refused = watch::Sender::default();
+        assert!(!reconcile(&api, &offered, &refused).await.unwrap());
+        let taker = ConfigurationKey::new("lab", "a".to_owned());
+        let why = "its resource is still that of DeviceClass akri.lab.z";
+        assert_eq!(refused.borrow()[&taker], why);
+        is_refused.send_replace(false);
+        assert!(reconcile(&api, &offered, &refused).await.unwrap());
+        let asked = fake.asked();
+        let writes = asked.iter().filter(|request| request.starts_with("PATCH"));
+        let writes: Vec<bool> = writes.map(|write| write.contains("akri.lab.z")).collect();
+        assert_eq!(writes, [true, true, true, false]);
     }
 
     #[test]

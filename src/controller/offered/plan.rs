@@ -16,7 +16,7 @@ use crate::{
     controller::world::{NodeState, World},
     model::{
         dra,
-        instance_name::InstanceKey,
+        instance_name::{InstanceKey, InstanceName},
         resource_name::{ResourceName, ResourcePrefixes},
         slot::SlotOwner,
         typed_names::{ConfigurationKey, NodeName},
@@ -105,7 +105,7 @@ pub(crate) fn plan(
     } else {
         Offered {
             pools: pools(world, &offering, before),
-            classes: classes(world, &offering, prefixes),
+            classes: classes(world, &offering, prefixes, before),
             kept_classes: BTreeSet::new(),
         }
     };
@@ -140,8 +140,10 @@ fn pools(world: &World, offering: &Offering<'_>, before: Option<&Offered>) -> Ve
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let was_shared =
-                || shared.contains(&(&*dra::pool_name(&of), &*dra::device_name(&key.name)));
+            let name = (dra::pool_name(&of), dra::device_name(&key.name));
+            // A replica that has just been started does not know it. Of a shared device, too, an exclusive claim has all (kube-scheduler
+            // `deviceInUse`).
+            let was_shared = || before.is_none() || shared.contains(&(&*name.0, &*name.1));
             let is_shared = instance.spec.capacity > 1 || has_shares(instance, was_shared);
             let device = device(key, instance, configuration, is_shared, &world.nodes);
             devices.entry(of).or_default().push(device);
@@ -159,22 +161,69 @@ fn classes(
     world: &World,
     offering: &Offering<'_>,
     prefixes: &ResourcePrefixes,
+    before: Option<&Offered>,
 ) -> BTreeMap<String, Class> {
-    let first = world.oldest_of_each_name();
-    let class = |(of, configuration): (&&ConfigurationKey, &&Arc<Configuration>)| {
-        let has_name = first.get(of.name.as_str()) == Some(of);
-        // Another prefix is somebody else's.
-        let resource = match configuration.spec.resource() {
-            Some(own) => prefixes.own_name(&own),
-            None => Some(prefixes.first().resource(&of.name)),
-        };
+    let had = |of: &ConfigurationKey| {
+        let class = before?.classes.get(&dra::class_name(of))?;
+        class.resource.clone()
+    };
+    let owners = owners(world, prefixes, had);
+    let owned = owners.iter();
+    let owned: BTreeMap<_, &ResourceName> =
+        owned.map(|(resource, of)| (*of, resource)).collect_map();
+    let class = |of: &&ConfigurationKey| {
+        // One that is refused another resource goes on with the one that it had, as agents do.
+        let earlier = || had(of).filter(|resource| !owners.contains_key(resource));
+        let its = owned.get(*of).copied().cloned();
         let class = Class {
             of: (*of).clone(),
-            resource: resource.filter(|_| has_name),
+            resource: its.or_else(earlier),
         };
         (dra::class_name(of), class)
     };
-    offering.iter().map(class).collect_map()
+    offering.keys().map(class).collect_map()
+}
+
+/// Returns the Configuration that has each resource, whether plugins or the scheduler give it out: the one whose class had it, or else
+/// the oldest. The scheduler would take the newest class of a resource, and none once that is gone (kube-scheduler
+/// `extendedresourcecache`).
+fn owners<'a>(
+    world: &'a World,
+    prefixes: &ResourcePrefixes,
+    had: impl Fn(&ConfigurationKey) -> Option<ResourceName>,
+) -> BTreeMap<ResourceName, &'a ConfigurationKey> {
+    let first = world.oldest_of_each_name();
+    let mut owners: BTreeMap<ResourceName, &ConfigurationKey> = world
+        .unreadable
+        .keys()
+        .filter_map(|of| Some((had(of)?, of)))
+        .collect_map();
+    let of_instance = |resource: &ResourceName| {
+        let instance = InstanceName::from(resource.last_segment());
+        let mut all = first.values();
+        *prefixes.first() == *resource.prefix() && all.any(|of| !instance.is_own(&of.name))
+    };
+    let rank = |of: &ConfigurationKey, resource: &ResourceName| {
+        let created = world.configurations.get(of);
+        let created = created.map(|its| its.metadata.creation_timestamp.clone());
+        (had(of).as_ref() != Some(resource), created, of.clone())
+    };
+    for of in first.values().copied() {
+        let own = world.configurations[of].spec.resource();
+        let resource = match own {
+            // Another prefix is somebody else's, and an Instance's resource is that of its device.
+            Some(own) => prefixes.own_name(&own).filter(|own| !of_instance(own)),
+            None => Some(prefixes.first().resource(&of.name)),
+        };
+        let Some(resource) = resource else { continue };
+        let owner = owners.entry(resource);
+        let name = owner.key().clone();
+        let owner = owner.or_insert(of);
+        if rank(of, &name) < rank(owner, &name) {
+            *owner = of;
+        }
+    }
+    owners
 }
 
 fn device(

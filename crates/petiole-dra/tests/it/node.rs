@@ -79,6 +79,12 @@ impl Running {
         let ended = timeout(LIMIT, self.task.join_next()).await.unwrap();
         ended.unwrap().unwrap().unwrap();
     }
+
+    /// Waits until it has failed.
+    pub(crate) async fn failed(mut self) -> io::Error {
+        let ended = timeout(LIMIT, self.task.join_next()).await.unwrap();
+        ended.unwrap().unwrap().unwrap_err()
+    }
 }
 
 /// Starts a driver, and waits until its sockets are there.

@@ -153,3 +153,14 @@ async fn a_process_that_ends_late_leaves_the_sockets_of_the_next_one() {
     next.end().await;
     assert!(!socket(dir.path()).exists());
 }
+
+#[tokio::test]
+async fn a_driver_whose_socket_is_removed_ends_with_an_error_that_names_it() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), Api::new());
+    for socket in [socket(dir.path()), registration_socket(dir.path(), None)] {
+        let driver = start(dir.path(), &api, None, None).await;
+        std::fs::remove_file(&socket).unwrap();
+        let error = driver.failed().await.to_string();
+        assert!(error.contains(socket.to_str().unwrap()), "{error}");
+    }
+}

@@ -13,7 +13,10 @@ use super::{
 use k8s_openapi::api::core::v1::Pod;
 use line::check;
 pub use line::{Check, Level};
-use petiole_model::model::{resource_name::ResourceName, typed_names::NodeName};
+use petiole_model::{
+    api::names,
+    model::{resource_name::ResourceName, typed_names::NodeName},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The admission policies of the chart, by the ends of their names.
@@ -221,15 +224,19 @@ fn stale(facts: &Facts) -> Vec<Check> {
     let snapshot = &facts.snapshot;
     let agents = snapshot.own_pods("agent").filter(|(_, pod)| is_ready(pod));
     let with_agent: BTreeSet<&str> = agents.filter_map(|(_, pod)| node_of(pod)).collect();
-    let mut by_remedy: BTreeMap<(Level, &str), Vec<&(NodeName, ResourceName)>> = BTreeMap::new();
+    let tidy = tidy(snapshot);
+    let mut by_remedy: BTreeMap<_, Vec<&(NodeName, ResourceName)>> = BTreeMap::new();
     for entry in stale {
         let remedy = match with_agent.contains(entry.0.as_str()) {
-            true => (Level::Ok, "the agent there removes them within 6 minutes"),
+            true => (
+                Level::Ok,
+                "the agent there removes them within 6 minutes".to_owned(),
+            ),
             false if snapshot.hidden.pods => (
                 Level::Warn,
-                "an agent removes them within 6 minutes; without one, petiole tidy --wait does",
+                format!("an agent removes them within 6 minutes; without one, {tidy} does"),
             ),
-            false => (Level::Warn, "no agent removes them: petiole tidy --wait"),
+            false => (Level::Warn, format!("no agent removes them: {tidy}")),
         };
         by_remedy.entry(remedy).or_default().push(entry);
     }
@@ -248,6 +255,16 @@ fn stale(facts: &Facts) -> Vec<Check> {
         check(level, text)
     });
     lines.collect()
+}
+
+/// Returns the command that removes stale entries: it knows the prefixes of the chart only if it is told.
+fn tidy(snapshot: &Snapshot) -> String {
+    let prefixes = snapshot.prefixes().to_string().replace(", ", ",");
+    if prefixes == names::GROUP {
+        "petiole tidy --wait".to_owned()
+    } else {
+        format!("petiole tidy --wait --resource-prefixes {prefixes}")
+    }
 }
 
 fn policies(facts: &Facts) -> Check {

@@ -56,7 +56,17 @@ pub(crate) fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
     }
 }
 
-/// Returns the command that says that a node is shut down.
-pub(crate) fn shut_down(node: &str) -> String {
-    format!("kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+/// Returns what to do about a lost node that is off, and the command for it.
+pub(crate) fn shut_down(snapshot: &Snapshot, node: &str) -> (&'static str, String) {
+    if snapshot.nodes.contains_key(node) {
+        let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+        let command = format!("kubectl taint node {node} {taint}");
+        ("If the machine is off, say so: then at once.", command)
+    } else {
+        let command = format!("kubectl get pods -A --field-selector spec.nodeName={node}");
+        (
+            "Delete the Pods that are left of it: then at once.",
+            command,
+        )
+    }
 }

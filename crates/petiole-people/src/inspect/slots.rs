@@ -151,7 +151,8 @@ impl<'a> Holders<'a> {
         })
     }
 
-    /// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it says nothing yet.
+    /// Returns the Pod that has a slot, by what the kubelet says of its containers, or else those of which it does not say all: it says
+    /// nothing of init containers (kubelet `updateContainerAllocatedResources`), nor of sidecars.
     fn having(
         &self,
         resource: &ResourceName,
@@ -159,12 +160,16 @@ impl<'a> Holders<'a> {
         is_it: impl Fn(&str) -> bool,
     ) -> Vec<ObjectKey> {
         let mut silent = vec![];
-        for Asking { key, pod, .. } in self.asking(owner.node(), resource) {
-            let mut ids = given(pod, resource).peekable();
-            if ids.peek().is_none() {
+        for Asking { key, pod, amount } in self.asking(owner.node(), resource) {
+            let mut named = 0;
+            for (id, _) in given(pod, resource) {
+                if is_it(id) {
+                    return vec![(*key).clone()];
+                }
+                named += 1;
+            }
+            if named < *amount {
                 silent.push((*key).clone());
-            } else if ids.any(|(id, _)| is_it(id)) {
-                return vec![(*key).clone()];
             }
         }
         silent
@@ -217,6 +222,29 @@ mod tests {
             let pods = &device.used[0].pods;
             assert_eq!(*pods, [format!("default/{}", device.instance)]);
         }
+    }
+
+    #[test]
+    fn a_sidecar_of_which_the_kubelet_says_nothing_has_its_slot() {
+        let (mut snapshot, key) = (cluster(), ObjectKey::new("default", "cam-0"));
+        let asks = json!({"limits": {"akri.sh/cam-0": "1"}});
+        let given = json!({"name": "akri.sh/cam-0", "resources": [{"resourceID": "cam-0-7"}]});
+        let pod = json!({
+            "metadata": {"name": "cam-0"},
+            "spec": {
+                "nodeName": "node-0",
+                "initContainers": [{"name": "sidecar", "restartPolicy": "Always", "resources": asks}],
+                "containers": [{"name": "main", "resources": asks}],
+            },
+            "status": {"containerStatuses": [{
+                "name": "main", "ready": true, "restartCount": 0, "image": "", "imageID": "",
+                "allocatedResourcesStatus": [given],
+            }]},
+        });
+        snapshot.pods.insert(key.clone(), from_value(pod).unwrap());
+        let instance = InstanceKey::new("default", "cam-0");
+        let used = Holders::new(&snapshot).used(&instance, &snapshot.instances[&instance]);
+        assert_eq!(used[0].pods, [key.to_string()]);
     }
 
     #[test]

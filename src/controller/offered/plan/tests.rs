@@ -123,6 +123,55 @@ fn a_configuration_has_a_class_with_its_resource_unless_plugins_have_its_devices
 }
 
 #[test]
+fn a_resource_is_that_of_one_class_however_many_configurations_want_it() {
+    let resources = |world: &World, before: Option<&Offered>| {
+        let classes = planned(world, before).classes.into_values();
+        let resources = classes.map(|class| (class.of.to_string(), class.resource));
+        resources
+            .map(|(of, resource)| (of, resource.map_or_else(String::new, |its| its.to_string())))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let other = |name: &str, allocation: &str, resource: &str, created: &str| {
+        let spec = json!({"allocation": allocation, "resourceName": resource});
+        let metadata = json!({"creationTimestamp": created});
+        configuration(name, json!({"spec": spec, "metadata": metadata}))
+    };
+    let created = |world: World, at: &str| {
+        let spec = json!({"allocation": "DRA"});
+        let object = json!({"spec": spec, "metadata": {"creationTimestamp": at}});
+        world.with_configuration(configuration("cam", object))
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let both = |at: &str, other_at: &str, allocation: &str| {
+        created(world(json!({}), json!({})), at).with_configuration(other(
+            "tv",
+            allocation,
+            "akri.sh/cam",
+            other_at,
+        ))
+    };
+    let (cam, tv) = ("default/cam", "default/tv");
+    // The older one has it, and keeps it beside one that is older still.
+    let first = both(early, late, "DRA");
+    assert_eq!(resources(&first, None)[cam], "akri.sh/cam");
+    assert_eq!(resources(&first, None)[tv], "");
+    let before = planned(&created(world(json!({}), json!({})), late), None);
+    assert_eq!(resources(&both(late, early, "DRA"), None)[cam], "");
+    let kept = resources(&both(late, early, "DRA"), Some(&before));
+    assert_eq!((&*kept[cam], &*kept[tv]), ("akri.sh/cam", ""));
+    // Whoever is refused another one goes on with his own.
+    let own = created(world(json!({}), json!({})), early);
+    let own = own.with_configuration(other("tv", "DRA", "akri.sh/tv", late));
+    let edited = resources(&first, Some(&planned(&own, None)));
+    assert_eq!(edited[tv], "akri.sh/tv");
+    // That of plugins counts, too, and that of an Instance.
+    assert_eq!(resources(&both(late, early, "DevicePlugin"), None)[cam], "");
+    let instance = created(world(json!({}), json!({})), early);
+    let instance = instance.with_configuration(other("tv", "DRA", "akri.sh/cam-0a1b2c", late));
+    assert_eq!(resources(&instance, None)[tv], "");
+}
+
+#[test]
 fn a_device_with_one_slot_needs_no_capacity() {
     let device = only(&world(
         json!({"capacity": 1}),
@@ -155,7 +204,13 @@ fn a_device_whose_capacity_was_lowered_to_one_stays_shared_until_its_claims_have
     let before = planned(&with(1, one()), Some(&before));
     assert!(is_shared(&before));
     assert!(!is_shared(&planned(&with(1, json!({})), Some(&before))));
-    assert!(!is_shared(&offered(&with(1, one()))));
+    // A replica that has just been started does not know whether it was: it is shared until the claim has ended.
+    let started = offered(&with(1, one()));
+    assert!(is_shared(&started));
+    assert!(is_shared(&planned(&with(1, one()), Some(&started))));
+    assert!(!is_shared(&planned(&with(1, json!({})), Some(&started))));
+    let exclusive = planned(&with(1, json!({})), None);
+    assert!(!is_shared(&planned(&with(1, one()), Some(&exclusive))));
 }
 
 #[test]

@@ -219,6 +219,21 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         "petiole tidy --wait",
     );
     one(
+        |f| {
+            f.stale = Some(vec![("node-9".into(), "squat.ai/a".parse().unwrap())]);
+            let environment =
+                json!([{"name": "PETIOLE_RESOURCE_PREFIXES", "value": "akri.sh,squat.ai"}]);
+            let (key, agent) = own("agent", "i:1", "node-1");
+            let mut agent = serde_json::to_value(&agent).unwrap();
+            agent["spec"]["containers"][0]["env"] = environment;
+            let agent = serde_json::from_value(agent).unwrap();
+            f.snapshot.pods.insert(key, agent);
+            f.snapshot.note_prefixes();
+        },
+        warn,
+        "petiole tidy --wait --resource-prefixes akri.sh,squat.ai",
+    );
+    one(
         |f| f.snapshot.unread = vec!["cannot list nodes".to_owned()],
         warn,
         "cannot list nodes",

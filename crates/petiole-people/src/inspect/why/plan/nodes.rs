@@ -2,17 +2,19 @@
 use super::{
     super::finding::{Cause, Finding, first_of},
     agents::agent_trouble,
+    device::seen_by,
 };
 use crate::inspect::{
     nodes::is_node_ready,
     pods::{extended_requests, is_finished, node_of},
-    snapshot::Snapshot,
+    slots::free,
+    snapshot::{Owner, Snapshot},
     words::listed,
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use petiole_base::quantity::count;
 use petiole_model::{
-    api::names::UNSCHEDULABLE,
+    api::{instance::Instance, names::UNSCHEDULABLE},
     model::{
         resource_name::ResourceName,
         scheduling::{self, has_affinity, is_tolerated, missing_label},
@@ -117,6 +119,14 @@ fn resource_trouble(
         );
         return Some(Finding::new(Cause::NotRegistered, text).then(log));
     };
+    let here = most_here(snapshot, name, resource, allocatable);
+    if here < amount {
+        let text = format!(
+            "The Pod asks for {amount} of {resource} on one node, and node {name} has {here} that can be had."
+        );
+        let next = format!("kubectl describe node {name}");
+        return Some(Finding::new(Cause::TooManyRequested, text).then(next));
+    }
     if allocatable < amount {
         let text = format!(
             "Node {name} sees the device with a free slot and lists {resource}: {allocatable}. The agent and the kubelet bring this up to date within half a minute; if it stays, read the log of the agent."
@@ -139,6 +149,20 @@ fn resource_trouble(
         listed(&pods)
     );
     Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
+}
+
+/// Returns how many of a resource a node can give to a Pod, by the devices that it sees. Of devices without Instances it lists all.
+fn most_here(snapshot: &Snapshot, node: &str, resource: &ResourceName, allocatable: u64) -> u64 {
+    let Some(Owner::Configuration(key)) = snapshot.owner_of(resource) else {
+        return u64::MAX;
+    };
+    let mut instances = snapshot.instances_of(&key).peekable();
+    if instances.peek().is_none() {
+        return allocatable;
+    }
+    let is_here = |instance: &Instance| seen_by(instance).iter().any(|seen| seen == node);
+    let here = instances.filter(|(_, instance)| is_here(instance) && free(instance) > 0);
+    here.count() as u64
 }
 
 /// Returns the taint of a cordoned node. The scheduler treats `spec.unschedulable` like it, also where the taint is missing.

@@ -166,24 +166,22 @@ fn unhealthy(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding>
 }
 
 fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Finding {
-    let lost = node_of(pod).filter(|node| is_lost(snapshot, node));
-    let text = match lost {
-        Some(node) => format!(
-            "It is being deleted, and node {node}, which {}, cannot confirm its end; {}. If the node is shut down, say so.",
+    if let Some(node) = node_of(pod).filter(|node| is_lost(snapshot, node)) {
+        let slots = if slots_of(snapshot, key, pod).is_empty() {
+            "its slots were released"
+        } else {
+            "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over"
+        };
+        let (remedy, next) = shut_down(snapshot, node);
+        let text = format!(
+            "It is being deleted, and node {node}, which {}, cannot confirm its end; {slots}. {remedy}",
             nodes::lost(snapshot, node),
-            if slots_of(snapshot, key, pod).is_empty() {
-                "its slots were released"
-            } else {
-                "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over"
-            }
-        ),
-        None => "It is being deleted, and its slots are free 3 to 15 s after its end.".to_owned(),
-    };
-    if let Some(node) = lost {
-        return Finding::new(Cause::Ending, text).then(shut_down(node));
+        );
+        return Finding::new(Cause::Ending, text).then(next);
     }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
-    let text = with(text, evictions::of_pod(snapshot, key, now));
+    let text = "It is being deleted, and its slots are free 3 to 15 s after its end.";
+    let text = with(text.to_owned(), evictions::of_pod(snapshot, key, now));
     Finding::new(Cause::Ending, text).then(next)
 }
 

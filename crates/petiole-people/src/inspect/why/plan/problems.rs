@@ -9,6 +9,7 @@ use crate::inspect::{
     snapshot::Snapshot,
     words::listed,
 };
+use petiole_cli::discover::BUILT_IN;
 use petiole_model::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
@@ -268,6 +269,10 @@ pub(super) fn no_device(
     let text = format!(
         "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails"
     );
+    if !BUILT_IN.contains(&handler.as_str()) {
+        let text = text + ", and read the log of the handler, which is a program of its own.";
+        return Finding::new(Cause::NoDevice, text);
+    }
     let has_agent = |node: &&&str| snapshot.agent_on(node).is_some();
     let Some(node) = nodes.iter().find(has_agent) else {
         return Finding::new(Cause::NoDevice, text + ".");

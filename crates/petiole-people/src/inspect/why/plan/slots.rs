@@ -1,6 +1,7 @@
 //! Decides who has the slots of devices, for how long, and whether what they got is still there. Pure.
 use super::{
     super::finding::{Cause, Finding, with},
+    agents::agent_trouble,
     device::{gone, seen_by},
     evictions::remedy,
     nodes::Request,
@@ -67,7 +68,8 @@ pub(super) fn too_few(
     let free = can_be_had(snapshot, request, instances);
     let shortage = shortage(request, holders.len(), free);
     if let Some(taken) = holders.iter().find(|taken| taken.is_unused()) {
-        return match without_agent(snapshot, taken) {
+        let trouble = without_agent(snapshot, taken);
+        return match trouble.or_else(|| agent_trouble(snapshot, &taken.slot.node)) {
             Some(finding) => Finding {
                 text: format!("{shortage}. {}", finding.text),
                 ..finding
@@ -211,12 +213,13 @@ fn held_by_lost_node(
     let when = slots
         .first()
         .map(|taken| released(snapshot, node, taken, now));
+    let (remedy, next) = shut_down(snapshot, node);
     let text = format!(
-        "Node {node} {} and holds {what}: its containers may still use the device. Others get {it} {}. If the machine is off, say so: then at once.",
+        "Node {node} {} and holds {what}: its containers may still use the device. Others get {it} {}. {remedy}",
         lost(snapshot, node),
         when.unwrap_or_default(),
     );
-    Finding::new(Cause::SlotHeldByLostNode, text).then(shut_down(node))
+    Finding::new(Cause::SlotHeldByLostNode, text).then(next)
 }
 
 /// Returns when the controller releases the slots of a lost node, as it computes that.

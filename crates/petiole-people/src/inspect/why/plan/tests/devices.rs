@@ -79,6 +79,19 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
             r#"kubectl -n default patch instance cam-0a1b2c --type merge -p '{"spec":{"deviceUsage":{"cam-0a1b2c-0":""}}}'"#,
         ),
         case(
+            "the holder has ended on a node whose agent is not ready",
+            {
+                let mut world = wants_cam().held_by("node-2").on("node-2", "Succeeded");
+                world.pods[1]["status"]["conditions"][0]["status"] = json!("False");
+                world
+            },
+            Cause::AgentNotReady,
+            &[
+                "The only slot of akri.sh/cam is in use. The agent of node node-2 is not ready (Pod petiole/agent-2",
+            ],
+            "kubectl -n petiole logs agent-2",
+        ),
+        case(
             "the holder runs on a node without an agent",
             wants_cam().held_by("node-2").without("agent-2"),
             Cause::SlotsTaken,
@@ -107,7 +120,7 @@ fn a_pod_that_waits_for_a_device_is_explained_by_the_device() {
                 "Node node-3 does not exist and holds a slot",
                 "Others get it when its Pods are deleted",
             ],
-            "",
+            "kubectl get pods -A --field-selector spec.nodeName=node-3",
         ),
     ]);
 }
@@ -196,6 +209,24 @@ fn a_pod_whose_device_is_free_is_explained_by_the_nodes() {
             Cause::CapacityStale,
             &["lists akri.sh/cam: 0"],
             "logs agent-1",
+        ),
+        case(
+            "two are asked for, and each node has one",
+            {
+                let mut world = only_on_1(wants_cam());
+                let mut other = world.instances[0].clone();
+                other["metadata"]["name"] = json!("cam-ffffff");
+                other["spec"]["nodes"] = json!(["node-2"]);
+                world.instances.push(other);
+                world.pod(|pod| {
+                    pod["spec"]["containers"][0]["resources"]["limits"]["akri.sh/cam"] = json!("2");
+                })
+            },
+            Cause::TooManyRequested,
+            &[
+                "The Pod asks for 2 of akri.sh/cam on one node, and node node-1 has 1 that can be had.",
+            ],
+            "kubectl describe node node-1",
         ),
         case(
             "asked for by another Pod",

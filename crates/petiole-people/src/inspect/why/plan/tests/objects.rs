@@ -44,6 +44,15 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             &["finds no device"],
         ),
         case_of(
+            "no device of a handler of one's own",
+            World::new().without_device().configuration(|configuration| {
+                configuration["spec"]["discoveryHandler"]["name"] = json!("reachable-python");
+            }),
+            cam(),
+            Cause::NoDevice,
+            &["the filters in discoveryDetails, and read the log of the handler, which is a program of its own."],
+        ),
+        case_of(
             "an unknown handler",
             World::new()
                 .without_device()

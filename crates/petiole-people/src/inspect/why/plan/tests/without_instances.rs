@@ -51,6 +51,17 @@ fn the_nodes_that_offer_it_are_named_with_what_they_have() {
             "petiole discover",
         ),
         case(
+            "more than a node has",
+            without_instances("2")
+                .pending("web", "akri.sh/cam")
+                .pod(|pod| {
+                    pod["spec"]["containers"][0]["resources"]["limits"]["akri.sh/cam"] = json!("3");
+                }),
+            Cause::TooManyRequested,
+            &["asks for 3 of akri.sh/cam on one node, and node node-1 has 2"],
+            "kubectl describe node node-1",
+        ),
+        case(
             "the Pod may not run there",
             elsewhere,
             Cause::NodeDoesNotSee,
