@@ -125,7 +125,7 @@ impl Querier {
 
     /// Asks for the missing record of a service again.
     fn resolve_again(&mut self, link: u32, name: &Name, now: Duration) {
-        self.dirty.insert(name.clone());
+        self.details_changed(link, name);
         if let Some(state) = self.links.get_mut(&link)
             && let Some(service) = state.services.get_mut(name)
             && !service.is_lost

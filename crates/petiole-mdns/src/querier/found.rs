@@ -15,6 +15,8 @@ use std::{net::IpAddr, ops::Bound, sync::Arc, time::Duration};
 const CHANGES_AT_ONCE: usize = 256;
 /// The number of services that are looked at for each, however many subscriptions there are.
 const CHANGES_AT_LEAST: usize = 16;
+/// A hundredth of those that wait are looked at in one turn, so that all are in half a second, however fast they come.
+const BACKLOG_TURNS: usize = 100;
 
 impl Querier {
     /// Returns the changes for each subscriber since the last turn, of a bounded number of services.
@@ -59,7 +61,9 @@ impl Querier {
             .take()
             .map_or(Bound::Unbounded, Bound::Excluded);
         let later = self.dirty.range((after, Bound::Unbounded)).cloned();
-        let most = (CHANGES_AT_ONCE / self.subscriptions.len().max(1)).max(CHANGES_AT_LEAST);
+        let share = CHANGES_AT_ONCE / self.subscriptions.len().max(1);
+        let backlog = self.dirty.len() / BACKLOG_TURNS;
+        let most = share.max(CHANGES_AT_LEAST).max(backlog);
         let mut names: Vec<Name> = later.take(most).collect();
         if names.is_empty() {
             names = self.dirty.iter().take(most).cloned().collect();

@@ -274,7 +274,7 @@ impl Querier {
         if matches!(outcome, Outcome::Refused(_) | Outcome::Unknown) {
             return false;
         }
-        self.dirty.insert(record.name.clone());
+        self.details_changed(link, &record.name);
         if let (Data::Srv { target, .. }, false) = (&record.data, outcome == Outcome::Goodbye) {
             self.note_answer(packet, &record.name, is_preferred, now);
             self.moves_to(link, &record.name, target, now);

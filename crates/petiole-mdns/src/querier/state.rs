@@ -272,4 +272,11 @@ impl Querier {
     pub(super) fn link_service(&mut self, link: u32, name: &Name) -> Option<&mut LinkService> {
         self.links.get_mut(&link)?.services.get_mut(name)
     }
+
+    /// Notes that a service may have changed by its records. To a name without a pointer they are nothing, and names cost nothing.
+    pub(super) fn details_changed(&mut self, link: u32, name: &Name) {
+        if self.link_service(link, name).is_some() {
+            self.dirty.insert(name.clone());
+        }
+    }
 }

@@ -173,3 +173,50 @@ fn a_turn_looks_at_a_bounded_number_of_services_and_at_each_in_its_turn() {
     }
     assert!(seen.contains(&instance("service 999")), "{}", seen.len());
 }
+
+#[test]
+fn names_that_come_faster_than_they_are_looked_at_do_not_pile_up() {
+    let mut querier = Querier::new(1);
+    querier.set_links(vec![eth()], &[], ms(0));
+    for n in 0..16 {
+        let other = format!("_t{n}._tcp.local");
+        querier.subscribe(n + 2, wanted(&other), ms(0));
+    }
+    querier.subscribe(1, wanted(TYPE), ms(0));
+    receive(&mut querier, &response(&service("cam")), ms(10));
+    let orphan = |n: u64| {
+        let name = instance(&format!("orphan {n}"));
+        let (priority, weight, port) = (0, 0, 1);
+        let target = named("h.local");
+        let data = Data::Srv {
+            priority,
+            weight,
+            port,
+            target,
+        };
+        record(&name, 120, data)
+    };
+    for turn in 0..400 {
+        let orphans: Vec<Record> = (0..50).map(|n| orphan(turn * 50 + n)).collect();
+        let now = ms(1000 + turn * 5);
+        receive(&mut querier, &response(&orphans), now);
+        querier.turn(now);
+        assert!(
+            querier.dirty.len() < 100,
+            "{} names wait",
+            querier.dirty.len()
+        );
+    }
+    // Those of pointers that are withdrawn at once wait, and are looked at the faster the more they are.
+    querier
+        .dirty
+        .extend((0..50_000).map(|n| instance(&format!("gone {n}"))));
+    for turn in 0..1000 {
+        querier.turn(ms(4000 + turn * 5));
+    }
+    assert!(
+        querier.dirty.len() < 2000,
+        "{} names wait",
+        querier.dirty.len()
+    );
+}
