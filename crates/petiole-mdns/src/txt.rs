@@ -21,23 +21,26 @@ pub(super) fn first_strings(bytes: &[u8]) -> &[u8] {
 /// Returns the keys and values of a TXT record in wire format, in their order (RFC 6763 6.4). A key alone has no value,
 /// which is not the same as an empty one. Of several keys that differ only in case the first counts. A string beyond the
 /// end, and a key that is not text, are left out.
-pub(super) fn entries(mut bytes: &[u8]) -> Vec<(&str, Option<&[u8]>)> {
-    let (mut entries, mut keys) = (vec![], BTreeSet::new());
-    while let Some((length, rest)) = bytes.split_first() {
-        let Some((string, rest)) = rest.split_at_checked(usize::from(*length)) else {
-            break;
-        };
+pub(super) fn entries(bytes: &[u8]) -> Vec<(&str, Option<&[u8]>)> {
+    let mut keys = BTreeSet::new();
+    strings(bytes)
+        .filter(|(key, _)| keys.insert(key.to_lowercase()))
+        .collect()
+}
+
+/// Returns the same, with all of several keys.
+pub(super) fn strings(mut bytes: &[u8]) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+    let strings = std::iter::from_fn(move || {
+        let (length, rest) = bytes.split_first()?;
+        let (string, rest) = rest.split_at_checked(usize::from(*length))?;
         bytes = rest;
+        Some(string)
+    });
+    strings.filter_map(|string| {
         let mut parts = string.splitn(2, |byte| *byte == b'=');
-        let key = parts.next().unwrap_or_default();
-        if let Ok(key) = std::str::from_utf8(key)
-            && !string.is_empty()
-            && keys.insert(key.to_lowercase())
-        {
-            entries.push((key, parts.next()));
-        }
-    }
-    entries
+        let key = std::str::from_utf8(parts.next().unwrap_or_default()).ok()?;
+        (!string.is_empty()).then(|| (key, parts.next()))
+    })
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use super::{
         part::{Bytes, Part},
         turns::Turns,
     },
-    problems::{NO_MDNS_INTERFACE, problem},
+    problems::{NO_MDNS_INTERFACE, problem, share_used_up},
 };
 use crate::{discovery::publish::publish, model::device::DeviceSet};
 use details::Details;
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use petiole_mdns::{Mdns, Subscription};
+use petiole_mdns::{LeftOut, Mdns, Subscription};
 use petiole_opcua::{Application, Ask, EndpointUrl, Heard, Survey};
 use std::time::Duration;
 use tokio::{
@@ -88,12 +88,12 @@ impl Opcua {
         let mut survey = Survey::new(details.urls, details.asks_for_network, takes);
         let mut part = Part::new(&self.bytes, &task.configuration);
         let own_turns = Turns::new(OWN_AT_ONCE_MAX);
-        let mut is_complete = false;
+        let (mut is_complete, mut urls) = (false, vec![]);
         loop {
             let began = Instant::now();
             // What is announced after the beginning of a round is asked in the next one.
             let is_settled = announced.is_none() || began >= start + SETTLED_AFTER;
-            let urls = urls(&mut announced);
+            urls = urls_now(&mut announced, &urls);
             survey.begin(urls.clone());
             let mut asking = FuturesUnordered::new();
             loop {
@@ -121,10 +121,7 @@ impl Opcua {
             };
             tokio::select! {
                 () = sleep_until(next) => {}
-                changed = changed(&mut announced, &urls) => {
-                    changed?;
-                    sleep_until(began + INTERVAL_MIN).await;
-                }
+                changed = changed(&mut announced, &urls, began + INTERVAL_MIN) => changed?,
             }
         }
     }
@@ -150,9 +147,9 @@ async fn answer(own_turns: &Turns, turns: &Turns, ask: Ask) -> Heard {
     }
 }
 
-fn urls(announced: &mut Option<Subscription>) -> Vec<EndpointUrl> {
+fn urls_now(announced: &mut Option<Subscription>, before: &[EndpointUrl]) -> Vec<EndpointUrl> {
     let found = announced.as_mut().map(|s| s.found.borrow_and_update());
-    found.map_or_else(Vec::new, |found| announced::urls(&found))
+    found.map_or_else(Vec::new, |found| announced::urls(&found, before))
 }
 
 /// Returns a problem if multicast DNS is wished, and there is no interface for it.
@@ -161,30 +158,38 @@ fn no_interface(announced: Option<&Subscription>) -> Option<String> {
     (found.interfaces == Some(0)).then(|| NO_MDNS_INTERFACE.to_owned())
 }
 
-/// Waits until other addresses are announced.
+/// Waits until other addresses are announced. Whatever others announce, it is looked at seldom.
 async fn changed(
     announced: &mut Option<Subscription>,
     before: &[EndpointUrl],
+    mut not_before: Instant,
 ) -> Result<(), DiscoveryError> {
     let Some(subscription) = announced else {
         return std::future::pending().await;
     };
-    let is_other = subscription
-        .found
-        .wait_for(|found| announced::urls(found) != before)
-        .await;
-    is_other
-        .map(drop)
-        .map_err(|_| DiscoveryError("the mDNS querier has ended".into()))
+    loop {
+        let changed = subscription.found.changed().await;
+        changed.map_err(|_| DiscoveryError("the mDNS querier has ended".into()))?;
+        sleep_until(not_before).await;
+        if announced::urls(&subscription.found.borrow_and_update(), before) != before {
+            return Ok(());
+        }
+        not_before = Instant::now() + INTERVAL_MIN;
+    }
 }
 
 fn devices(survey: &Survey, is_complete: bool, announced: Option<&Subscription>) -> DeviceSet {
     let (seen, own) = (survey.seen(), no_interface(announced));
+    let left_out = announced.and_then(|announced| announced.found.borrow().leaves_out);
     let problems = seen.problems.iter().cloned().map(problem);
+    let unheard = left_out.map(|why| match why {
+        LeftOut::Total => "servers that announce themselves are left out, because there is no room for the records of more services: check what others announce".to_owned(),
+        LeftOut::Share(host) => share_used_up(host),
+    });
     DeviceSet {
         complete: is_complete,
-        left_out: seen.leaves_out,
-        problems: own.into_iter().chain(problems).collect(),
+        left_out: seen.leaves_out || left_out.is_some(),
+        problems: own.into_iter().chain(unheard).chain(problems).collect(),
         ..DeviceSet::complete(seen.servers.values().map(device::device))
     }
 }

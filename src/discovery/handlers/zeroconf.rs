@@ -30,8 +30,11 @@ use events::KnownServices;
 use petiole_base::waits::sleep_until_or_never;
 use petiole_mdns::{Counts, Found, Mdns};
 use plan::Tracker;
-use std::collections::BTreeSet;
-use tokio::time::Instant;
+use std::{collections::BTreeSet, time::Duration};
+use tokio::time::{Instant, sleep_until};
+
+/// The time after which the services are looked at again for which there was no room.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// Finds mDNS services of one kind. All discoveries of one handler share one querier, and take over its changes one after
 /// another.
@@ -93,7 +96,7 @@ impl Zeroconf {
         let mut known = KnownServices::new(details.changes_at_once());
         let budget = ServiceBudget::within(&self.bytes, &task.configuration);
         let mut tracker = Tracker::new(details, budget);
-        let mut is_news = false;
+        let (mut is_news, mut look_again) = (false, start + LOOK_AGAIN);
         loop {
             let turn = self.turns.take(|| {
                 let now = start.elapsed();
@@ -123,6 +126,13 @@ impl Zeroconf {
                     is_news = true;
                 }
                 () = sleep_until_or_never(wake) => {}
+                () = sleep_until(look_again) => {
+                    // What did not fit, here or into the Configuration's part, may fit now.
+                    look_again = Instant::now() + LOOK_AGAIN;
+                    known.look_again(tracker.look_again());
+                    publish(tracker.published(), &task.found);
+                    is_news = true;
+                }
             }
         }
     }

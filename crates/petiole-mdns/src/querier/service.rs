@@ -1,5 +1,8 @@
 //! Describes a service that was found, with all data for subscribers. Pure.
-use super::super::{name::Name, txt::entries};
+use super::super::{
+    name::Name,
+    txt::{entries, strings},
+};
 use ipnet::IpNet;
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -28,6 +31,14 @@ impl Service {
     /// not the same as an empty one. Of several keys that differ only in case the first counts.
     pub fn txt_entries(&self) -> Vec<(&str, Option<&[u8]>)> {
         entries(&self.txt)
+    }
+
+    /// Returns the value of a key of the TXT record, if it has one. ASCII letters of either case are the same. It costs less than all
+    /// entries.
+    pub fn txt_value(&self, key: &str) -> Option<&[u8]> {
+        let mut strings = strings(&self.txt);
+        let (_, value) = strings.find(|(its, _)| its.eq_ignore_ascii_case(key))?;
+        value
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::model::networks::is_of_cloud;
 use petiole_mdns::{Found, Interfaces, Name, Service, Wanted};
 use petiole_opcua::{EndpointUrl, limits::SERVERS_MAX};
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// The type of the services of OPC UA over TCP.
 const KIND: &str = "_opcua-tcp._tcp.local";
@@ -18,10 +18,15 @@ pub(super) fn wanted(interfaces: Interfaces) -> Wanted {
     }
 }
 
-/// Returns the address of each service, as many as are asked.
-pub(super) fn urls(found: &Found) -> Vec<EndpointUrl> {
+/// Returns the addresses of the services: as many as are asked, and one more, so that the survey says that there are more. Those of the
+/// round before come first.
+pub(super) fn urls(found: &Found, before: &[EndpointUrl]) -> Vec<EndpointUrl> {
     let urls = found.services.values().filter_map(|service| url(service));
-    urls.take(SERVERS_MAX).collect()
+    let urls: BTreeSet<EndpointUrl> = urls.collect();
+    let before: Vec<&EndpointUrl> = before.iter().filter(|url| urls.contains(*url)).collect();
+    let new = urls.iter().filter(|url| !before.contains(url));
+    let all = before.iter().copied().chain(new);
+    all.take(SERVERS_MAX + 1).cloned().collect()
 }
 
 /// Returns the address of a service: its first address of a network of the interface that received it and of no cloud, so that nobody
@@ -33,13 +38,11 @@ fn url(service: &Service) -> Option<EndpointUrl> {
         .filter(|address| address.is_on_link && !is_of_cloud(address.ip));
     let mut ips: Vec<IpAddr> = ips.map(|address| address.ip).filter(is_whole).collect();
     ips.sort_unstable();
-    let entries = service.txt_entries();
-    let path = entries
-        .iter()
-        .find(|(key, _)| key.eq_ignore_ascii_case("path"));
-    let path = path.and_then(|(_, value)| std::str::from_utf8(value.as_ref()?).ok());
+    let host = ips.first()?.to_string();
+    let path = service.txt_value("path");
+    let path = path.and_then(|value| std::str::from_utf8(value).ok());
     let path = path.unwrap_or_default().trim_start_matches('/');
-    EndpointUrl::new(&ips.first()?.to_string(), service.port, &format!("/{path}")).ok()
+    EndpointUrl::new(&host, service.port, &format!("/{path}")).ok()
 }
 
 /// Returns whether an address says all by itself: a link-local one of IPv6 needs the interface, too.
@@ -72,6 +75,25 @@ mod tests {
             source: [10, 0, 0, 1].into(),
             twin: None,
         }
+    }
+
+    #[test]
+    fn a_server_that_is_known_stays_however_many_others_are_announced_and_that_there_are_more_shows()
+     {
+        let at = |n: u32| {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0000 + n).to_string();
+            let name = Name::from_dotted(&format!("s{n}._opcua-tcp._tcp.local")).unwrap();
+            (name, Arc::new(service(&[(&ip, true)], b"")))
+        };
+        let found = |first: u32| Found {
+            services: (first..500).map(at).chain([at(900)]).collect(),
+            ..Found::default()
+        };
+        let press = urls(&found(500), &[]);
+        assert_eq!(press.len(), 1);
+        let all = urls(&found(0), &press);
+        assert_eq!((all.len(), &all[..1]), (SERVERS_MAX + 1, &press[..]));
+        assert_eq!(urls(&found(0), &all), all);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! A service that was admitted stays, whatever comes after it. The services of one host have at most half of the bytes
 //! that those of the other hosts leave.
-use super::service::with_record_of;
+use super::{super::problems::share_used_up, service::with_record_of};
 use crate::{
     discovery::part::{Bytes, Part},
     model::{device::Device, division::share, typed_names::ConfigurationKey},
@@ -35,7 +35,8 @@ pub(super) struct ServiceBudget {
     by_source: BTreeMap<IpAddr, usize>,
     /// The full names of services that are left out, and why.
     left_out: BTreeMap<String, LeftOut>,
-    more_are_left_out: bool,
+    /// Whether there were more than are remembered, since the last [`Self::look_again`], and since the one before.
+    more_are_left_out: [bool; 2],
     /// The reason that the querier has left out services that this discovery may want.
     others_are_left_out: Option<LeftOut>,
 }
@@ -57,7 +58,7 @@ impl ServiceBudget {
             part: Part::new(all, of),
             by_source: BTreeMap::new(),
             left_out: BTreeMap::new(),
-            more_are_left_out: false,
+            more_are_left_out: [false; 2],
             others_are_left_out: None,
         }
     }
@@ -139,7 +140,7 @@ impl ServiceBudget {
         if self.left_out.len() < LEFT_OUT_MAX || self.left_out.contains_key(fullname) {
             self.left_out.insert(fullname.to_owned(), why);
         } else {
-            self.more_are_left_out = true;
+            self.more_are_left_out = [true; 2];
         }
     }
 
@@ -152,12 +153,20 @@ impl ServiceBudget {
         self.others_are_left_out = why;
     }
 
+    /// Begins to look again at what is left out: there may be room now. Returns whether a service is to be looked at, by its full name.
+    /// A service that still does not fit is left out again.
+    pub(super) fn look_again(&mut self) -> impl Fn(&str) -> bool {
+        let more = self.more_are_left_out[1];
+        self.more_are_left_out = [false, self.more_are_left_out[0]];
+        move |fullname: &str| more || self.left_out.contains_key(fullname)
+    }
+
     pub(super) fn leaves_out(&self) -> bool {
         self.reason().is_some()
     }
 
     fn reason(&self) -> Option<LeftOut> {
-        let more = self.more_are_left_out.then_some(LeftOut::Total);
+        let more = self.more_are_left_out[1].then_some(LeftOut::Total);
         let here = self.left_out.values().next().copied();
         here.or(more).or(self.others_are_left_out)
     }
@@ -170,10 +179,7 @@ impl ServiceBudget {
                 BYTES_MAX >> 20,
                 ALL_BYTES_MAX >> 20
             ),
-            LeftOut::Share(source) => format!(
-                "services of {source} are left out: this host has used up its share, which is half of the services, \
-                 records and bytes that the other hosts leave; check what it announces"
-            ),
+            LeftOut::Share(source) => share_used_up(source),
         })
     }
 }

@@ -38,6 +38,15 @@ impl KnownServices {
         self.is_behind
     }
 
+    /// Lets these services count as changed, by their full names: the next calls return them again.
+    pub(super) fn look_again(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        for service in self.services.values_mut() {
+            if service.name.text().is_some_and(|text| is_wanted(&text)) {
+                *service = Arc::new(service.as_ref().clone());
+            }
+        }
+    }
+
     /// Returns the changes in `found`. A service whose name is not text is ignored, because a device's id and its
     /// environment are text.
     pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
@@ -196,6 +205,21 @@ mod tests {
         assert_eq!(
             story(third),
             ["a._t._tcp.local. gone", "leaves out: Some(Total)"]
+        );
+    }
+
+    #[test]
+    fn a_service_is_returned_again_if_that_is_wished() {
+        let mut known = KnownServices::new(usize::MAX);
+        let both = found(&[service("a", 1), service("b", 1)]);
+        known.events(&both);
+        known.look_again(|fullname| fullname.starts_with('b'));
+        assert_eq!(story(known.events(&both)), ["b._t._tcp.local. at 1"]);
+        assert_eq!(story(known.events(&both)), [""; 0]);
+        known.look_again(|_| true);
+        assert_eq!(
+            story(known.events(&found(&[]))),
+            ["a._t._tcp.local. gone", "b._t._tcp.local. gone"]
         );
     }
 

@@ -93,6 +93,17 @@ impl Tracker {
         }
     }
 
+    /// Begins to look again at the services for which there was no room. Returns whether a service is one of them, by its full name.
+    pub(super) fn look_again(&mut self) -> impl Fn(&str) -> bool {
+        let (tracked, is_left_out) = (&self.services, self.budget.look_again());
+        move |fullname: &str| is_left_out(fullname) && !tracked.contains_key(fullname)
+    }
+
+    /// Returns what was published last.
+    pub(super) fn published(&self) -> DeviceSet {
+        self.published.clone()
+    }
+
     fn resolved(&mut self, service: &Service, now: Duration) {
         let id = DeviceId::new(service.fullname.as_str());
         // The filters are applied once: here, or where the device is made.
