@@ -1,6 +1,6 @@
 //! Tests of the mqtt handler with a broker on `lo` that says what a test tells it. tests/e2e/mqtt_brokers has real ones.
 use crate::support::running_discovery::RunningDiscovery;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -196,4 +196,38 @@ async fn a_broker_with_tls_needs_an_authority_and_a_foreign_program_is_named() {
         problem.contains("what answered CONNECT does not speak MQTT"),
         "{problem}"
     );
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_refused_is_asked_for_again_and_the_problem_goes() {
+    let broker = Broker::start().await;
+    let mut running = broker.discovery(&BTreeMap::new());
+    let (mut socket, _) = broker.accept(WELCOME_5).await;
+    packet(&mut socket).await;
+    socket.write_all(b"\x90\x04\x00\x01\x00\x87").await.unwrap();
+    let set = running
+        .until("refused", |set| !set.problems.is_empty())
+        .await;
+    assert!(
+        set.problems[0].contains("is asked again every minute"),
+        "{set:?}"
+    );
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    let mut again = packet(&mut socket).await;
+    while again == b"\xc0\x00" {
+        socket.write_all(b"\xd0\x00").await.unwrap();
+        again = packet(&mut socket).await;
+    }
+    assert!(again[0] == 0x82 && again[3] == 2, "{again:?}");
+    socket.write_all(b"\x90\x04\x00\x02\x00\x00").await.unwrap();
+    // A message of version 5 has properties: none.
+    let online = message("\0online");
+    socket.write_all(&online).await.unwrap();
+    running.device(TOPIC).await;
+    running
+        .until("no problem", |set| set.problems.is_empty())
+        .await;
+    running.stop().await;
 }

@@ -17,6 +17,10 @@ use std::{
 pub const DEVICES_MAX: usize = 10_000;
 /// The most bytes of what is kept of the messages of a Configuration. Beyond it: devices that come later are left out, and that is said.
 pub const BYTES_MAX: usize = 8 << 20;
+/// The most topics of which it is remembered that their last message could not be used. Beyond it: they are only counted.
+const UNUSABLE_MAX: usize = 100;
+/// The part of the bytes that must be free for what was left out to be asked for again.
+const ROOM: usize = 8;
 /// The bytes that a message costs besides its texts.
 const OVERHEAD: usize = 256;
 
@@ -57,11 +61,13 @@ pub struct Directory {
     turn: u64,
     bytes: usize,
     limit: usize,
-    leaves_out: bool,
+    /// Whether something was left out since the last [`Self::begin_again`], and since the one before.
+    leaves_out: [bool; 2],
     /// Something else than devices has changed.
     has_news: bool,
-    unusable: usize,
-    first_unusable: Option<String>,
+    /// The topics whose last message could not be used, and why.
+    unusable: BTreeMap<Box<str>, &'static str>,
+    more_unusable: usize,
 }
 
 type Link = (Arc<str>, Arc<str>);
@@ -82,10 +88,10 @@ impl Directory {
             turn: 0,
             bytes: 0,
             limit: BYTES_MAX,
-            leaves_out: false,
+            leaves_out: [false; 2],
             has_news: false,
-            unusable: 0,
-            first_unusable: None,
+            unusable: BTreeMap::new(),
+            more_unusable: 0,
         }
     }
 
@@ -127,11 +133,13 @@ impl Directory {
                 None => Ok(()),
             },
         };
-        if let Err(why) = heard {
-            self.unusable += 1;
-            self.has_news |= self.unusable.is_power_of_two();
-            self.first_unusable
-                .get_or_insert_with(|| format!("{topic:?}: {why}"));
+        match heard {
+            Ok(()) => self.has_news |= self.unusable.remove(topic).is_some(),
+            Err(_) if self.unusable.len() >= UNUSABLE_MAX && !self.unusable.contains_key(topic) => {
+                self.more_unusable += 1;
+                self.has_news |= self.more_unusable.is_power_of_two();
+            }
+            Err(why) => self.has_news |= self.unusable.insert(topic.into(), why) != Some(why),
         }
     }
 
@@ -210,8 +218,8 @@ impl Directory {
         let is_too_much = after > before && self.bytes - before + after > self.limit;
         let is_new = !self.has(&source.device);
         if is_too_much || is_new && self.device_count >= DEVICES_MAX {
-            self.has_news |= !self.leaves_out;
-            self.leaves_out = true;
+            self.has_news |= !self.leaves_out[1];
+            self.leaves_out = [true; 2];
             return Ok(());
         }
         self.bytes += after;
@@ -327,12 +335,28 @@ impl Directory {
 
     /// Returns whether something was left out because there is too much of it.
     pub fn leaves_out(&self) -> bool {
-        self.leaves_out
+        self.leaves_out[1]
     }
 
-    /// Returns the number of messages that could not be used, and the first one with the reason.
-    pub fn unusable(&self) -> Option<(usize, &str)> {
-        Some((self.unusable, self.first_unusable.as_deref()?))
+    /// Returns whether what was left out is to be asked for again, because there is room: by another subscription to the
+    /// [filters](Self::filters), after which the broker repeats what it has retained. What then fits, or is gone, is not left out
+    /// any more after the next call.
+    pub fn begin_again(&mut self) -> bool {
+        let has_room =
+            self.bytes < self.limit - self.limit / ROOM && self.device_count < DEVICES_MAX;
+        if !self.leaves_out[1] || !has_room {
+            return false;
+        }
+        self.leaves_out = [false, self.leaves_out[0]];
+        self.has_news |= !self.leaves_out[1];
+        self.leaves_out[1]
+    }
+
+    /// Returns the number of messages that could not be used, and a topic of one with the reason. The next message of a topic replaces it.
+    pub fn unusable(&self) -> Option<(usize, String)> {
+        let (topic, why) = self.unusable.first_key_value()?;
+        let count = self.unusable.len() + self.more_unusable;
+        Some((count, format!("{topic:?}: {why}")))
     }
 }
 

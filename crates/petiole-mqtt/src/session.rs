@@ -80,6 +80,11 @@ pub enum Event<'a> {
     },
     /// A message was too large, and was skipped.
     Skipped,
+    /// A subscription was accepted.
+    Subscribed {
+        /// Its filter.
+        filter: &'a str,
+    },
     /// A subscription was refused.
     Refused {
         /// Its filter.
@@ -337,9 +342,11 @@ impl Session {
         }
         for (filter, code) in filters.iter().zip(codes) {
             let code = Code(*code);
-            if code.is_failure() {
-                hear(Event::Refused { filter, code });
-            }
+            hear(if code.is_failure() {
+                Event::Refused { filter, code }
+            } else {
+                Event::Subscribed { filter }
+            });
         }
         Ok(())
     }

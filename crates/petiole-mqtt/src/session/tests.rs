@@ -22,6 +22,7 @@ fn heard(session: &mut Session, bytes: &[u8]) -> Result<Vec<String>, Failure> {
         heard.push(match event {
             Event::Message { topic, payload } => format!("{topic}={}", payload.len()),
             Event::Skipped => "skipped".to_owned(),
+            Event::Subscribed { .. } => return,
             Event::Refused { filter, code } => format!("{filter}: {code}"),
         })
     });

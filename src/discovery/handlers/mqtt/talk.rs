@@ -10,7 +10,7 @@ use crate::{
     model::device::{Device, DeviceId, DeviceSet},
 };
 use petiole_mqtt::{
-    Directory, Event, Failure, Found, Login, Session, Step,
+    Code, Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
 };
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
@@ -28,6 +28,10 @@ const READ_BYTES: usize = 64 << 10;
 const AFTER_READ: Duration = Duration::from_millis(1);
 /// The shortest time between two sets of devices. The first change is published at once.
 const BETWEEN_SETS: Duration = Duration::from_millis(200);
+/// The time after which the broker is asked again for what it has refused, and for what was left out.
+const AGAIN: Duration = Duration::from_mins(1);
+/// The most refused subscriptions that are asked for again. Beyond it: the others are when the next session begins.
+const REFUSED_MAX: usize = 1000;
 /// What is retained has come when nothing new has come for this time, or after the longest.
 const QUIET: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -68,7 +72,8 @@ pub(super) struct Talk<'a> {
     devices: BTreeMap<DeviceId, Arc<Device>>,
     part: Part,
     skipped: usize,
-    refused: Option<String>,
+    /// The subscriptions that the broker has refused.
+    refused: BTreeMap<Arc<str>, Code>,
     leaves_out: bool,
     /// Something other than devices has changed.
     has_news: bool,
@@ -82,7 +87,7 @@ impl<'a> Talk<'a> {
             devices: BTreeMap::new(),
             part,
             skipped: 0,
-            refused: None,
+            refused: BTreeMap::new(),
             leaves_out: false,
             has_news: false,
         }
@@ -117,10 +122,14 @@ impl<'a> Talk<'a> {
         }
         let mut bytes = vec![0; READ_BYTES];
         let mut look = FirstLook::new(start);
-        let mut publish_at = start;
+        let (mut publish_at, mut again_at) = (start, start + AGAIN);
         // What this session has found after its first look is published once, also if it is nothing: a problem may be over.
         let mut is_told = false;
         loop {
+            if Instant::now() >= again_at {
+                again_at = Instant::now() + AGAIN;
+                self.ask_again(&mut session);
+            }
             let turn = session.turn(start.elapsed())?;
             let sent = timeout(ANSWER_WITHIN, stream.write_all(&turn.send)).await;
             let sent = sent.unwrap_or_else(|_late| Err(io::ErrorKind::TimedOut.into()));
@@ -138,7 +147,7 @@ impl<'a> Talk<'a> {
                 continue;
             }
             let publish_at = is_due.then_some(publish_at);
-            let wakes = [Some(start + turn.wake), publish_at, ends];
+            let wakes = [Some(start + turn.wake), Some(again_at), publish_at, ends];
             let wake = wakes.into_iter().flatten().min();
             tokio::select! {
                 count = stream.read(&mut bytes) => {
@@ -164,11 +173,11 @@ impl<'a> Talk<'a> {
                 self.skipped += 1;
                 self.has_news |= self.skipped.is_power_of_two();
             }
+            Event::Subscribed { filter } => self.has_news |= self.refused.remove(filter).is_some(),
             Event::Refused { filter, code } => {
-                self.has_news |= self.refused.is_none();
-                self.refused.get_or_insert_with(|| {
-                    format!("the broker refused to send us {filter:?}: {code}")
-                });
+                if self.refused.len() < REFUSED_MAX {
+                    self.has_news |= self.refused.insert(filter.into(), code).is_none();
+                }
             }
         })?;
         self.part.set(self.directory.bytes());
@@ -182,6 +191,21 @@ impl<'a> Talk<'a> {
             self.leaves_out |= is_left_out;
         }
         Ok(())
+    }
+
+    /// Asks again for what was refused, and for what was left out if there is room now. A broker says nothing when it allows more.
+    fn ask_again(&mut self, session: &mut Session) {
+        for filter in self.refused.keys() {
+            session.subscribe(filter.clone());
+        }
+        self.directory.limit_to(self.part.most());
+        if self.directory.begin_again() {
+            for filter in self.directory.filters() {
+                session.subscribe(filter);
+            }
+        }
+        // The Configuration's part may have grown, too: what was cut away of the devices is published again.
+        self.has_news = true;
     }
 
     /// Makes devices of what was heard.
@@ -216,8 +240,11 @@ impl<'a> Talk<'a> {
         let too_many = left_out.then(|| {
             format!("devices are left out, because there are more than {DEVICES_MAX}, or more text about them than is kept: choose fewer topics")
         });
+        let refused = self.refused.first_key_value().map(|(filter, code)| {
+            format!("the broker refused to send us {filter:?}, and is asked again every minute: {code}: its access list must allow it")
+        });
         let broker = &self.details.broker;
-        let problems = [self.refused.clone(), skipped, unusable, too_many];
+        let problems = [refused, skipped, unusable, too_many];
         let problems = problems.into_iter().flatten();
         DeviceSet {
             devices: self.devices.clone(),
