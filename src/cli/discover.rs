@@ -226,7 +226,7 @@ async fn stdin_ends() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use petiole_cli::discover::BUILT_IN;
+    use crate::api::names::BUILT_IN_HANDLERS;
     use std::collections::BTreeSet;
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             .unwrap()
             .to_string();
         let names: Vec<&str> = handlers::builtin().iter().map(|h| h.name()).collect();
-        assert_eq!(BTreeSet::from_iter(names.clone()), BUILT_IN.into());
+        assert_eq!(BTreeSet::from_iter(names.clone()), BUILT_IN_HANDLERS.into());
         let known = names.join(", ");
         assert_eq!(
             message,

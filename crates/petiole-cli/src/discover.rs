@@ -4,19 +4,6 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use std::{io::BufRead as _, time::Duration};
 
-/// The handlers of the program. Others are programs of their own.
-pub const BUILT_IN: [&str; 9] = [
-    "zeroconf",
-    "cdi",
-    "udev",
-    "paths",
-    "onvif",
-    "opcua",
-    "mqtt",
-    "probe",
-    "debugEcho",
-];
-
 /// The flags that are the same wherever the handler runs.
 #[derive(Debug, Args)]
 pub struct HandlerFlags {

@@ -104,70 +104,83 @@ async fn reconcile(
     offered: &Offered,
     refused: &watch::Sender<Refused>,
 ) -> kube::Result<bool> {
-    let Offered {
-        classes: wanted,
-        kept_classes: kept,
-        ..
-    } = offered;
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
-    let mut there: BTreeMap<String, DynamicObject> = (api.list(&ours).await?.items.into_iter())
-        .filter_map(|class| Some((class.metadata.name.clone()?, class)))
-        .collect_map();
-    let mut is_done = true;
-    let is_left = |name: &str| {
-        name.starts_with(CLASS_PREFIX) && !wanted.contains_key(name) && !kept.contains(name)
-    };
-    let left: Vec<String> = there.keys().filter(|name| is_left(name)).cloned().collect();
-    for name in left {
-        let uid = there[&name].metadata.uid.clone();
-        match api.delete(&name, &deletion_of(uid, None)).await {
-            Err(e) if !is_not_found(&e) => {
-                warn!("DeviceClass {name} cannot be deleted, tried again until it can: {e}");
-                is_done = false;
-            }
-            Ok(_) | Err(_) => {
-                info!(
-                    class = name,
-                    "no Configuration has this DeviceClass any more: deleted"
-                );
-                there.remove(&name);
-            }
-        }
-    }
-    let mut reasons = Refused::new();
-    let mut put = async |name: &String, class: &Class, there: &mut BTreeMap<_, _>| match write(
+    let there = api.list(&ours).await?.items.into_iter();
+    let mut look = Look {
         api,
-        name,
-        class,
-        there.contains_key(name),
-    )
-    .await
-    {
-        Ok(kept) => {
-            info!(class = name, "wrote a DeviceClass");
-            there.insert(name.clone(), kept);
-        }
-        Err(e) => drop(reasons.insert(class.of.clone(), format!("{e:#}"))),
+        there: there
+            .filter_map(|class| Some((class.metadata.name.clone()?, class)))
+            .collect_map(),
+        refused: Refused::new(),
+        is_done: true,
     };
-    for (name, class) in releases(&there, wanted) {
-        put(&name, &class, &mut there).await;
+    look.delete_left(offered).await;
+    let wanted = &offered.classes;
+    for (name, class) in releases(&look.there, wanted) {
+        look.put(&name, &class).await;
     }
-    let mut waiting = Refused::new();
     for (name, class) in wanted {
-        let is_as_it_should_be = (there.get(name)).is_some_and(|there| is_as_wanted(there, class));
-        match holder(&there, name, class) {
-            _ if is_as_it_should_be => {}
-            None => put(name, class, &mut there).await,
+        let there = look.there.get(name);
+        if there.is_some_and(|there| is_as_wanted(there, class)) {
+            continue;
+        }
+        match holder(&look.there, name, class) {
+            None => look.put(name, class).await,
             Some(other) => {
                 let why = format!("its resource is still that of DeviceClass {other}");
-                waiting.insert(class.of.clone(), why);
+                look.refused.insert(class.of.clone(), why);
             }
         }
     }
-    reasons.extend(waiting);
-    is_done &= reasons.is_empty();
-    publish::if_changed(refused, reasons);
+    let is_done = look.is_done && look.refused.is_empty();
+    publish::if_changed(refused, look.refused);
     Ok(is_done)
+}
+
+/// One look at the classes.
+struct Look<'a> {
+    api: &'a Api<DynamicObject>,
+    /// Our classes, as they are by now.
+    there: BTreeMap<String, DynamicObject>,
+    refused: Refused,
+    is_done: bool,
+}
+
+impl Look<'_> {
+    /// Deletes the classes that no Configuration has any more.
+    async fn delete_left(&mut self, offered: &Offered) {
+        let is_left = |name: &&String| {
+            let is_kept = offered.kept_classes.contains(*name);
+            name.starts_with(CLASS_PREFIX) && !offered.classes.contains_key(*name) && !is_kept
+        };
+        let left: Vec<String> = self.there.keys().filter(is_left).cloned().collect();
+        for name in left {
+            let uid = self.there[&name].metadata.uid.clone();
+            match self.api.delete(&name, &deletion_of(uid, None)).await {
+                Err(e) if !is_not_found(&e) => {
+                    warn!("DeviceClass {name} cannot be deleted, tried again until it can: {e}");
+                    self.is_done = false;
+                }
+                Ok(_) | Err(_) => {
+                    info!(
+                        class = name,
+                        "no Configuration has this DeviceClass any more: deleted"
+                    );
+                    self.there.remove(&name);
+                }
+            }
+        }
+    }
+
+    async fn put(&mut self, name: &str, class: &Class) {
+        match write(self.api, name, class, self.there.contains_key(name)).await {
+            Ok(kept) => {
+                info!(class = name, "wrote a DeviceClass");
+                self.there.insert(name.to_owned(), kept);
+            }
+            Err(e) => drop(self.refused.insert(class.of.clone(), format!("{e:#}"))),
+        }
+    }
 }
 
 /// Returns the classes that have another resource than they should have, without it. The scheduler forgets a resource with the class that

@@ -84,3 +84,16 @@ pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The taint that Kubernetes gives to a cordoned Node, a moment after it is cordoned.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// The discovery handlers of the agent. Others are programs of their own.
+pub const BUILT_IN_HANDLERS: [&str; 9] = [
+    "zeroconf",
+    "cdi",
+    "udev",
+    "paths",
+    "onvif",
+    "opcua",
+    "mqtt",
+    "probe",
+    "debugEcho",
+];

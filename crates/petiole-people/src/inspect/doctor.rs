@@ -24,6 +24,8 @@ const POLICIES: &[&str] = &[
     "-agent-instances",
     "-agent-reports",
     "-controller",
+    "-controller-configurations",
+    "-controller-evictions",
     "-node-status",
 ];
 

@@ -27,7 +27,7 @@ pub struct UsedSlot {
     /// which, or else all that may have it.
     pub pods: Vec<String>,
     /// True if all Pods that may have the slot are known.
-    #[serde(skip)]
+    #[serde(rename = "certain")]
     pub has_known_pods: bool,
 }
 

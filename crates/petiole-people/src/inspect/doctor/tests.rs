@@ -49,6 +49,8 @@ fn well() -> Facts {
         "agent-instances",
         "agent-reports",
         "controller",
+        "controller-configurations",
+        "controller-evictions",
         "node-status",
     ];
     let policies = policies.map(|policy| format!("leaf-{policy}"));
@@ -211,7 +213,7 @@ fn each_fault_is_one_line_that_says_what_to_do() {
     one(
         |f| f.policies = Some(["leaf-controller".to_owned()].into()),
         warn,
-        "missing (agent-instances, agent-reports, node-status)",
+        "missing (agent-instances, agent-reports, controller-configurations, controller-evictions, node-status)",
     );
     one(
         |f| f.stale = Some(vec![("node-9".into(), "akri.sh/a".parse().unwrap())]),

@@ -87,7 +87,8 @@ function factsOf(device, details, now) {
 
 function slotsOf(device) {
   const free = device.capacity - device.used.length;
-  const holder = (used) => (used.pods.length > 1 ? `one of ${used.pods.join(", ")}` : used.pods[0] ?? "not known");
+  const named = (pods) => (pods.length > 1 ? `one of ${pods.join(", ")}` : pods[0]);
+  const holder = (used) => (used.pods.length ? (used.certain ? "" : "perhaps ") + named(used.pods) : "not known");
   const rows = device.used.map((used) => [used.slot, used.node, holder(used)]);
   const shown = rows.length ? [table(["Slot", "Node", "Pod"], rows)] : [];
   return section(`Slots: ${device.used.length} of ${device.capacity} in use`, ...shown, notice(free > 0 ? `${plural(free, "slot")} free` : "No slot is free."));

@@ -24,7 +24,7 @@ export const plural = (count, one, several = `${one}s`) => `${number(count)} ${c
 export const shortName = (name) => name.replace(/^default\//, "");
 
 // A Pod if it is known, otherwise the node that holds the slot.
-export const userOf = (used) => (used.pods.length === 1 ? used.pods[0] : used.node);
+export const userOf = (used) => (used.certain && used.pods.length === 1 ? used.pods[0] : used.node);
 
 export const areBrokersBad = (device) => Boolean(device.brokers) && device.brokers.ready < device.brokers.all;
 

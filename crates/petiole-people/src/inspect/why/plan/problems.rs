@@ -9,11 +9,11 @@ use crate::inspect::{
     snapshot::Snapshot,
     words::listed,
 };
-use petiole_cli::discover::BUILT_IN;
 use petiole_model::{
     api::{
         condition::{Condition, ConditionStatus, ConditionType},
         configuration::Configuration,
+        names::BUILT_IN_HANDLERS,
         node_devices::NodeDevicesSpec,
         reason::Reason,
     },
@@ -269,7 +269,7 @@ pub(super) fn no_device(
     let text = format!(
         "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails"
     );
-    if !BUILT_IN.contains(&handler.as_str()) {
+    if !BUILT_IN_HANDLERS.contains(&handler.as_str()) {
         let text = text + ", and read the log of the handler, which is a program of its own.";
         return Finding::new(Cause::NoDevice, text);
     }
