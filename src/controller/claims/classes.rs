@@ -106,7 +106,7 @@ async fn reconcile(
 ) -> kube::Result<bool> {
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
     let there = api.list(&ours).await?.items.into_iter();
-    let mut look = Look {
+    let mut look = ClassLook {
         api,
         there: there
             .filter_map(|class| Some((class.metadata.name.clone()?, class)))
@@ -138,7 +138,7 @@ async fn reconcile(
 }
 
 /// One look at the classes.
-struct Look<'a> {
+struct ClassLook<'a> {
     api: &'a Api<DynamicObject>,
     /// Our classes, as they are by now.
     there: BTreeMap<String, DynamicObject>,
@@ -146,7 +146,7 @@ struct Look<'a> {
     is_done: bool,
 }
 
-impl Look<'_> {
+impl ClassLook<'_> {
     /// Deletes the classes that no Configuration has any more.
     async fn delete_left(&mut self, offered: &Offered) {
         let is_left = |name: &&String| {
