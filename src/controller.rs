@@ -133,6 +133,7 @@ pub(crate) fn begin(
         settings,
         is_leader,
         offered: watch::Sender::default(),
+        recalled: watch::Sender::default(),
         not_offered: watch::Sender::default(),
     });
     let (seen_lease, lease) = watch::channel(None);

@@ -19,6 +19,7 @@ use crate::{
         resource_name::ResourceName,
     },
     telemetry::{metrics, metrics::CapacityPatch},
+    token_bucket::TokenBucket,
 };
 use plan::{CapacityFacts, CapacityMemory, Offer, plan};
 use std::{
@@ -38,6 +39,12 @@ use tracing::{debug, info, warn};
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
+/// The bytes of the resources in the Nodes that may be written so closely, and the rate after that, per second: the API server keeps each
+/// version of the Node for minutes.
+const BYTES_BURST: usize = 4 << 20;
+const BYTES_A_SECOND: u32 = 64 << 10;
+/// The bytes of a resource in a Node, which has it twice.
+const RESOURCE_BYTES: usize = 130;
 /// The time that the kubelet has before it is asked again: it has what a plugin lists within milliseconds.
 const FIRST_ASKED_AGAIN: Duration = Duration::from_millis(20);
 const LAST_ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -78,6 +85,8 @@ pub(super) async fn run(
         has_patched: false,
         inputs,
     };
+    let started = Instant::now();
+    let mut bytes = TokenBucket::new(BYTES_BURST, BYTES_A_SECOND, Duration::ZERO);
     // An agent that stood by has seen the Node before.
     own.mark_changed();
     loop {
@@ -95,7 +104,10 @@ pub(super) async fn run(
         let began = Instant::now();
         let wait = publisher.round().await;
         let pause = if std::mem::take(&mut publisher.has_patched) {
-            BETWEEN_PATCHES
+            let node = publisher.newest.as_ref();
+            let size = node.map_or(0, |node| node.capacity.len() * RESOURCE_BYTES);
+            bytes.take(size, began - started);
+            (bytes.wait_for(size, began - started)).max(BETWEEN_PATCHES)
         } else {
             BETWEEN_ROUNDS
         };

@@ -3,6 +3,7 @@
 //!
 //! The loop of the controller says what is to be there, after each change; the two tasks here make it so.
 mod classes;
+mod recall;
 
 use super::{outcome::Problems, shared::Shared};
 use crate::{
@@ -23,10 +24,19 @@ const LASTS: Duration = Duration::from_secs(5);
 
 /// Keeps the objects as the loop wants them, until `shutdown`.
 pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut offered = shared.offered.subscribe();
+    let (mut offered, mut is_leader) = (shared.offered.subscribe(), shared.is_leader.clone());
     let keep = async {
         loop {
-            let Some(first) = offered.wait_for(Option::is_some).await?.clone() else {
+            is_leader.wait_for(|leads| *leads).await?;
+            let recalled = recall::recall(&shared.client).await;
+            shared.recalled.send_replace(Some(Arc::new(recalled)));
+            let first = tokio::select! {
+                biased; // what is simulated has one order
+                first = offered.wait_for(Option::is_some) => first?.clone(),
+                lost = is_leader.wait_for(|leads| !*leads) => lost.map(|_| None)?,
+            };
+            let Some(first) = first else {
+                shared.recalled.send_replace(None);
                 continue;
             };
             info!("devices are offered to the scheduler");

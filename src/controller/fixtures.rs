@@ -250,6 +250,7 @@ impl Fake {
             settings: settings("test"),
             is_leader: watch::channel(true).1,
             offered: watch::Sender::default(),
+            recalled: watch::Sender::default(),
             not_offered: watch::Sender::default(),
         };
         Self {

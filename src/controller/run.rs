@@ -43,10 +43,10 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let mut is_leader = shared.is_leader.clone();
     let mut not_offered = shared.not_offered.subscribe();
+    let mut recalled = shared.recalled.subscribe();
     let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now(shared))
         .allowing(shared.settings.device_networks.clone());
-    let mut open = FuturesUnordered::new();
-    let mut counts = Counts::new();
+    let (mut open, mut counts) = (FuturesUnordered::new(), Counts::new());
     while !shutdown.is_cancelled() {
         let is_complete = turns.is_listed();
         publish::if_changed(&is_listed, is_complete);
@@ -73,6 +73,11 @@ pub(super) async fn run(
             changed = not_offered.changed() => {
                 changed?;
                 turns.see_not_offered(not_offered.borrow_and_update().clone());
+                continue;
+            }
+            changed = recalled.changed() => {
+                changed?;
+                counts.outdated();
                 continue;
             }
             Some(question) = questions.recv() => {
@@ -192,7 +197,10 @@ fn count(shared: &Shared, counts: &mut Counts, world: Option<&World>) {
 fn offer(shared: &Shared, world: Option<&World>) {
     if let Some(prefixes) = &shared.settings.claims {
         let before = shared.offered.borrow().clone();
-        let offered = world.map(|world| offered::plan::plan(world, prefixes, before.as_deref()));
+        let recalled = shared.recalled.borrow().clone();
+        let offered = world.zip(recalled).map(|(world, recalled)| {
+            offered::plan::plan(world, prefixes, before.as_deref(), &recalled)
+        });
         publish::if_changed(&shared.offered, offered.map(Arc::new));
     }
 }

@@ -1,5 +1,9 @@
 //! The values that all of the controller's tasks use.
-use super::{clock::WallClock, offered::Offered, outcome::Problems};
+use super::{
+    clock::WallClock,
+    offered::{Offered, Recalled},
+    outcome::Problems,
+};
 use crate::{
     api::names,
     cluster::events::Events,
@@ -52,6 +56,8 @@ pub(super) struct Shared {
     pub(super) is_leader: watch::Receiver<bool>,
     /// What the scheduler is offered; `None` while this replica does not act. Written by the loop.
     pub(super) offered: watch::Sender<Option<Arc<Offered>>>,
+    /// What the replicas before this one have offered; `None` while that has not been read. Written by the task that publishes.
+    pub(super) recalled: watch::Sender<Option<Arc<Recalled>>>,
     /// The problems with what is offered. Written by the task that publishes it.
     pub(super) not_offered: watch::Sender<Problems>,
 }

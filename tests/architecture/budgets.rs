@@ -11,15 +11,15 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 590),
+    ("crates/petiole-base", 600),
     ("crates/petiole-cli", 1_680),
-    ("crates/petiole-cluster", 1_850),
+    ("crates/petiole-cluster", 1_860),
     ("crates/petiole-dra", 1_660),
     ("crates/petiole-kubelet", 4_830),
     ("crates/petiole-kubelet-api", 920),
     ("crates/petiole-mdns", 4_450),
     ("crates/petiole-model", 5_690),
-    ("crates/petiole-mqtt", 1_500),
+    ("crates/petiole-mqtt", 1_520),
     ("crates/petiole-onvif", 1_810),
     ("crates/petiole-opcua", 1_670),
     ("crates/petiole-people", 6_600),
@@ -28,13 +28,13 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src", 260),
     ("src/agent", 9_970),
     ("src/cli", 1_860),
-    ("src/controller", 10_220),
+    ("src/controller", 10_320),
     ("src/convert", 620),
     ("src/demo", 850),
     ("src/discovery", 11_380),
     ("src/merge", 1_600),
     ("src/proto", 110),
-    ("src/store", 2_570),
+    ("src/store", 2_600),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

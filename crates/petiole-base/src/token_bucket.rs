@@ -51,6 +51,14 @@ impl TokenBucket {
         Duration::from_micros(lacks.div_ceil(self.per_second))
     }
 
+    /// Returns the time until so many tokens may be taken, or as many as the bucket holds.
+    pub fn wait_for(&self, count: usize, now: Duration) -> Duration {
+        let lacks = parts(count)
+            .min(self.size)
+            .saturating_sub(self.parts_at(now));
+        Duration::from_micros(lacks.div_ceil(self.per_second))
+    }
+
     fn parts_at(&self, now: Duration) -> u64 {
         let age = now.saturating_sub(self.at).as_micros();
         let age = u64::try_from(age).unwrap_or(u64::MAX);
@@ -86,6 +94,16 @@ mod tests {
         assert_eq!(bucket.available(ms(500)), 1);
         assert_eq!(bucket.available(ms(10_000)), 20);
         assert_eq!(bucket.available(ms(1_000_000)), 100);
+    }
+
+    #[test]
+    fn who_wants_more_than_there_is_waits_for_it_and_no_longer_than_for_all() {
+        let mut bucket = TokenBucket::new(100, 2, ms(0));
+        assert_eq!(bucket.wait_for(100, ms(0)), ms(0));
+        bucket.take(90, ms(0));
+        assert_eq!(bucket.wait_for(20, ms(0)), ms(5000));
+        assert_eq!(bucket.wait_for(20, ms(4000)), ms(1000));
+        assert_eq!(bucket.wait_for(1000, ms(0)), ms(45_000));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use identity::Identity;
 pub use keys::{configuration_key, instance_key, key_of};
 pub use requests::{
     REQUEST_TIMEOUT, cannot, code, created_by, deletion_of, has_causes, is_conflict, is_not_found,
-    is_unprocessable, list_all, patched_by, post, reason, without_fields,
+    is_unprocessable, list_all, list_selected, patched_by, post, reason, without_fields,
 };
 
 use anyhow::Context as _;

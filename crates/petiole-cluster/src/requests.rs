@@ -20,8 +20,16 @@ pub async fn list_all<K>(api: &Api<K>) -> kube::Result<Vec<K>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
+    list_selected(api, ListParams::default()).await
+}
+
+/// Lists the selected objects of an `Api`, page by page.
+pub async fn list_selected<K>(api: &Api<K>, selection: ListParams) -> kube::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let mut objects = vec![];
-    let mut page = ListParams::default().limit(PAGE);
+    let mut page = selection.limit(PAGE);
     loop {
         let list = api.list(&page).await?;
         objects.extend(list.items);

@@ -95,7 +95,7 @@ impl<D: Driver> Plugin<D> {
     }
 
     /// Serves until `shutdown`, answers the calls that have begun, and removes the sockets. Fails if a socket cannot be made, or is removed
-    /// by somebody else: the kubelet then forgets the driver. The error names it.
+    /// by somebody else: the kubelet does not find the driver without it. The error names it.
     pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
         let Settings {
             driver,

@@ -134,7 +134,8 @@ impl Directory {
             },
         };
         match heard {
-            Ok(()) => self.has_news |= self.unusable.remove(topic).is_some(),
+            // That one is mended shows with the next news: a topic may break and be mended all the time.
+            Ok(()) => drop(self.unusable.remove(topic)),
             Err(_) if self.unusable.len() >= UNUSABLE_MAX && !self.unusable.contains_key(topic) => {
                 self.more_unusable += 1;
                 self.has_news |= self.more_unusable.is_power_of_two();
@@ -344,17 +345,21 @@ impl Directory {
     pub fn begin_again(&mut self) -> bool {
         let has_room =
             self.bytes < self.limit - self.limit / ROOM && self.device_count < DEVICES_MAX;
-        if !self.leaves_out[1] || !has_room {
+        let [is_left_out, was_left_out] = self.leaves_out;
+        if !was_left_out || is_left_out && !has_room {
             return false;
         }
-        self.leaves_out = [false, self.leaves_out[0]];
-        self.has_news |= !self.leaves_out[1];
-        self.leaves_out[1]
+        self.leaves_out = [false, is_left_out];
+        self.has_news |= !is_left_out;
+        // The broker repeats them, too.
+        self.more_unusable = 0;
+        is_left_out
     }
 
     /// Returns the number of messages that could not be used, and a topic of one with the reason. The next message of a topic replaces it.
     pub fn unusable(&self) -> Option<(usize, String)> {
         let (topic, why) = self.unusable.first_key_value()?;
+        // Those beyond the remembered ones may be of the same topics.
         let count = self.unusable.len() + self.more_unusable;
         Some((count, format!("{topic:?}: {why}")))
     }

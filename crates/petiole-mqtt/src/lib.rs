@@ -47,7 +47,9 @@ pub mod limits {
         facts::FACT_MAX,
         homeassistant::WATCHES_MAX,
         packet::PACKET_MAX,
-        session::{ANSWER_WITHIN, PAYLOAD_MAX, SUBSCRIPTIONS_MAX, WAITING_BYTES_MAX},
+        session::{
+            ANSWER_WITHIN, PAYLOAD_MAX, SUBSCRIBED_BYTES_MAX, SUBSCRIPTIONS_MAX, WAITING_BYTES_MAX,
+        },
         topic::{ID_MAX, LEVELS_MAX, TOPIC_MAX},
     };
 }

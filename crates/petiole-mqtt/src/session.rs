@@ -15,6 +15,9 @@ pub const PAYLOAD_MAX: usize = 64 << 10;
 pub const SUBSCRIPTIONS_MAX: usize = 40_000;
 /// The most bytes of topics that wait for their SUBSCRIBE. Beyond it: the topic is not subscribed to, and that is said.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of the topics of all subscriptions of a session, also of those whose end the broker has not confirmed. Beyond it: the
+/// topic is not subscribed to, and that is said.
+pub const SUBSCRIBED_BYTES_MAX: usize = 4 << 20;
 /// The filters of one SUBSCRIBE or UNSUBSCRIBE, and their bytes. The next one follows when the broker has answered: with mosquitto that
 /// takes the 40 ms of a delayed acknowledgement of TCP.
 const FILTERS_AT_ONCE: usize = 256;
@@ -39,6 +42,7 @@ pub struct Session {
     asked: Option<Asked>,
     /// The filters from their first `subscribe` to the answer to their UNSUBSCRIBE.
     filters: BTreeMap<Arc<str>, Filter>,
+    filter_bytes: usize,
     /// The filters that the broker is to be told of.
     waiting: VecDeque<Arc<str>>,
     /// The bytes of those among them that are wanted. The others are as many as were wanted before.
@@ -107,6 +111,7 @@ impl Session {
             sent_at: now,
             asked: Some(Asked::new(Step::Connect, now)),
             filters: BTreeMap::new(),
+            filter_bytes: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_id: 0,
@@ -119,7 +124,9 @@ impl Session {
         let filter = filter.into();
         let known = self.filters.get(&filter);
         let counts = known.is_some_and(Filter::counts);
-        let is_too_much = known.is_none() && self.filters.len() >= SUBSCRIPTIONS_MAX;
+        let is_full = self.filters.len() >= SUBSCRIPTIONS_MAX
+            || self.filter_bytes + filter.len() > SUBSCRIBED_BYTES_MAX;
+        let is_too_much = known.is_none() && is_full;
         let bytes = self.waiting_bytes + filter.len();
         let is_taken = counts || !is_too_much && bytes <= WAITING_BYTES_MAX;
         if is_taken {
@@ -136,7 +143,10 @@ impl Session {
     }
 
     fn wait(&mut self, filter: Arc<str>, is_wanted: bool) {
-        let known = self.filters.entry(filter.clone()).or_default();
+        let known = self.filters.entry(filter.clone()).or_insert_with(|| {
+            self.filter_bytes += filter.len();
+            Filter::default()
+        });
         match (known.counts(), is_wanted) {
             (false, true) => self.waiting_bytes += filter.len(),
             (true, false) => self.waiting_bytes -= filter.len(),
@@ -146,6 +156,11 @@ impl Session {
         if !std::mem::replace(&mut known.is_waiting, true) {
             self.waiting.push_back(filter);
         }
+    }
+
+    /// Returns the bytes of the topics of all subscriptions.
+    pub fn bytes(&self) -> usize {
+        self.filter_bytes
     }
 
     fn is_wanted(&self, filter: &str) -> bool {
@@ -340,7 +355,9 @@ impl Session {
         if codes.len() != filters.len() {
             return Err(Reason::Malformed("SUBACK has not one code for each filter"));
         }
-        for (filter, code) in filters.iter().zip(codes) {
+        let answered = filters.iter().zip(codes);
+        // The end of a subscription may have come before the answer.
+        for (filter, code) in answered.filter(|(filter, _)| self.is_wanted(filter)) {
             let code = Code(*code);
             hear(if code.is_failure() {
                 Event::Refused { filter, code }
@@ -357,6 +374,7 @@ impl Session {
             let is_gone = |known: &Filter| !known.is_wanted && !known.is_waiting;
             if self.filters.get(&filter).is_some_and(is_gone) {
                 self.filters.remove(&filter);
+                self.filter_bytes -= filter.len();
             }
         }
         Ok(())

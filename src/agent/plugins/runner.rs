@@ -124,6 +124,7 @@ impl Plugin {
                 if known.replace(kubelet) != Some(kubelet) {
                     // What the last one refused or was too late for is not this one's fault.
                     backoff.reset();
+                    refusals = Refusals::default();
                 }
                 let begun = Instant::now();
                 let ended = {
@@ -140,9 +141,8 @@ impl Plugin {
                 match ended {
                     Some(Err(e)) => warn!(retry_in = ?wait, "{e:#}"),
                     Some(Ok(End::NotTaken(why))) => refusals.note(&why, begun),
-                    Some(Ok(End::LetGo | End::Replaced | End::Withdrawn)) | None => {
-                        refusals = Refusals::default();
-                    }
+                    Some(Ok(End::LetGo)) => refusals = Refusals::default(),
+                    Some(Ok(End::Replaced | End::Withdrawn)) | None => {}
                 }
                 let another = pin!(timeout(wait, self.another_kubelet(kubelet)));
                 let another = withdrawn.run_until_cancelled(another);

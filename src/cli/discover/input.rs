@@ -6,12 +6,12 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use petiole_base::collect::CollectMap as _;
-use petiole_cli::discover::{END, text_of};
-use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    io::{Write as _, stderr},
+use petiole_cli::{
+    discover::{END, text_of},
+    table::print_error,
 };
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The details, and the other values of the Configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,10 +39,9 @@ impl Input {
         let input = Self::parse(text_of(path)?).with_context(|| path.to_owned())?;
         if !input.unread.is_empty() {
             let unread = input.unread.join(", ");
-            writeln!(
-                stderr(),
-                "all discoveryProperties are left out, because Secrets and ConfigMaps are not read here ({unread}): to try them, write each `value` into a copy of the Configuration"
-            )?;
+            print_error(&format!(
+                "all discoveryProperties are left out, because Secrets and ConfigMaps are not read here ({unread}): to try them, write each `value` into a copy of the Configuration\n"
+            ));
         }
         Ok(input)
     }

@@ -106,6 +106,7 @@ async fn pass(client: Client, world: World) -> Pass {
         settings: settings("me"),
         is_leader: watch::channel(true).1,
         offered: watch::Sender::default(),
+        recalled: watch::Sender::default(),
         not_offered: watch::Sender::default(),
     };
     let mut brokers = Brokers::new("akri.sh".parse().unwrap());

@@ -128,6 +128,9 @@ async fn reconcile(
             None => look.put(name, class).await,
             Some(other) => {
                 let why = format!("its resource is still that of DeviceClass {other}");
+                if there.is_none() {
+                    look.put(name, &class.without_resource()).await;
+                }
                 look.refused.insert(class.of.clone(), why);
             }
         }
@@ -191,19 +194,10 @@ fn releases(
 ) -> Vec<(String, Class)> {
     let released = wanted.iter().filter(|(name, class)| {
         let has = there.get(*name).and_then(resource_of);
-        has.is_some_and(|has| {
-            class
-                .resource
-                .as_ref()
-                .is_none_or(|wanted| **wanted != *has)
-        })
+        has.is_some_and(|has| class.resource.as_deref() != Some(has))
     });
-    let without = |class: &Class| Class {
-        of: class.of.clone(),
-        resource: None,
-    };
     released
-        .map(|(name, class)| (name.clone(), without(class)))
+        .map(|(name, class)| (name.clone(), class.without_resource()))
         .collect()
 }
 

@@ -70,6 +70,14 @@ pub(crate) struct Class {
 }
 
 impl Class {
+    /// Returns the class as those find it who ask for a device by its name alone.
+    pub(crate) fn without_resource(&self) -> Self {
+        Self {
+            of: self.of.clone(),
+            resource: None,
+        }
+    }
+
     /// Returns the content as the API server has it.
     pub(crate) fn spec(&self) -> Value {
         let ConfigurationKey { namespace, name } = &self.of;
@@ -85,15 +93,45 @@ impl Class {
     }
 }
 
+/// What replicas before this one have offered, as far as the API server says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Recalled {
+    /// The devices that several claims may have, by pool and name.
+    pub(crate) shared: BTreeSet<(String, String)>,
+    /// The resources of the classes, by the name of the class.
+    pub(crate) resources: BTreeMap<String, ResourceName>,
+}
+
+impl Recalled {
+    fn of(offered: &Offered) -> Self {
+        let devices = offered.pools.iter();
+        let devices =
+            devices.flat_map(|pool| pool.devices.iter().map(|device| (&pool.name, device)));
+        let classes = offered.classes.iter();
+        Self {
+            shared: devices
+                .filter(|(_, device)| device.allow_multiple_allocations == Some(true))
+                .map(|(pool, device)| (pool.clone(), device.name.clone()))
+                .collect(),
+            resources: classes
+                .filter_map(|(name, class)| Some((name.clone(), class.resource.clone()?)))
+                .collect_map(),
+        }
+    }
+}
+
 type Offering<'a> = BTreeMap<&'a ConfigurationKey, &'a Arc<Configuration>>;
 
 /// Returns what is offered of the devices of a cluster. Resources may have the `prefixes`. What was offered before stays of
-/// Configurations that cannot be read just now.
+/// Configurations that cannot be read just now; a replica that has just begun to act has what it has `recalled` instead.
 pub(crate) fn plan(
     world: &World,
     prefixes: &ResourcePrefixes,
     before: Option<&Offered>,
+    recalled: &Recalled,
 ) -> Offered {
+    let earlier = before.map(Recalled::of);
+    let earlier = earlier.as_ref().unwrap_or(recalled);
     let is_offered = |of: &Configuration| {
         of.spec.allocation == Allocation::Dra && of.metadata.deletion_timestamp.is_none()
     };
@@ -104,8 +142,8 @@ pub(crate) fn plan(
         Offered::default()
     } else {
         Offered {
-            pools: pools(world, &offering, before),
-            classes: classes(world, &offering, prefixes, before),
+            pools: pools(world, &offering, earlier),
+            classes: classes(world, &offering, prefixes, earlier),
             kept_classes: BTreeSet::new(),
         }
     };
@@ -130,20 +168,13 @@ pub(crate) fn plan(
     offered
 }
 
-fn pools(world: &World, offering: &Offering<'_>, before: Option<&Offered>) -> Vec<Pool> {
-    let shared: BTreeSet<(&str, &str)> = (before.iter().flat_map(|before| &before.pools))
-        .flat_map(|pool| pool.devices.iter().map(|device| (&*pool.name, device)))
-        .filter(|(_, device)| device.allow_multiple_allocations == Some(true))
-        .map(|(pool, device)| (pool, &*device.name))
-        .collect();
+fn pools(world: &World, offering: &Offering<'_>, earlier: &Recalled) -> Vec<Pool> {
     let mut devices: BTreeMap<ConfigurationKey, Vec<Device>> = BTreeMap::new();
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
-            let name = (dra::pool_name(&of), dra::device_name(&key.name));
-            // A replica that has just been started does not know it. Of a shared device, too, an exclusive claim has all (kube-scheduler
-            // `deviceInUse`).
-            let was_shared = || before.is_none() || shared.contains(&(&*name.0, &*name.1));
+            let name = || (dra::pool_name(&of), dra::device_name(&key.name));
+            let was_shared = || earlier.shared.contains(&name());
             let is_shared = instance.spec.capacity > 1 || has_shares(instance, was_shared);
             let device = device(key, instance, configuration, is_shared, &world.nodes);
             devices.entry(of).or_default().push(device);
@@ -161,12 +192,9 @@ fn classes(
     world: &World,
     offering: &Offering<'_>,
     prefixes: &ResourcePrefixes,
-    before: Option<&Offered>,
+    earlier: &Recalled,
 ) -> BTreeMap<String, Class> {
-    let had = |of: &ConfigurationKey| {
-        let class = before?.classes.get(&dra::class_name(of))?;
-        class.resource.clone()
-    };
+    let had = |of: &ConfigurationKey| earlier.resources.get(&dra::class_name(of)).cloned();
     let owners = owners(world, prefixes, had);
     let owned = owners.iter();
     let owned: BTreeMap<_, &ResourceName> =

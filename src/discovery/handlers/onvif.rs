@@ -15,6 +15,7 @@ use super::{
             DetailsError, Discovery, DiscoveryError, DiscoveryHandler, Properties, Reads, Task,
         },
         part::{Bytes, Part},
+        turns::Turns,
     },
     neighbour_table::NeighbourTable,
 };
@@ -47,11 +48,15 @@ const LOOK_MAX: Duration = Duration::from_mins(1);
 /// others leave. Beyond it: further devices are left out.
 const ALL_BYTES_MAX: usize = 8 << 20;
 
+/// The most cameras of all Configurations that are asked at the same time: twice as many as of one. Beyond it: the others wait.
+const ALL_ASKED_MAX: usize = 64;
+
 /// Finds ONVIF cameras.
 #[derive(Debug)]
 pub struct Onvif {
     neighbours: Arc<NeighbourTable>,
     bytes: Bytes,
+    turns: Turns,
 }
 
 impl Default for Onvif {
@@ -59,6 +64,7 @@ impl Default for Onvif {
         Self {
             neighbours: Arc::default(),
             bytes: Bytes::new(ALL_BYTES_MAX),
+            turns: Turns::new(ALL_ASKED_MAX),
         }
     }
 }
@@ -79,6 +85,7 @@ impl DiscoveryHandler for Onvif {
             store: Arc::new(Store::read(properties)?),
             neighbours: self.neighbours.clone(),
             bytes: self.bytes.clone(),
+            turns: self.turns.clone(),
         };
         Ok(Discovery::new(Scope::Shared, async move |task: Task| {
             let run = Run::new(&discovery, &task);
@@ -93,6 +100,7 @@ struct OnvifDiscovery {
     store: Arc<Store>,
     neighbours: Arc<NeighbourTable>,
     bytes: Bytes,
+    turns: Turns,
 }
 
 /// The state of a running discovery.
@@ -150,8 +158,10 @@ impl Run {
                     store,
                     neighbours,
                     bytes: _,
+                    turns,
                 } = discovery.clone();
                 self.talks.spawn(async move {
+                    let _turn = turns.begin().await;
                     let outcome = conversation::ask(&job, &details, &store, &neighbours).await;
                     (job.camera, outcome)
                 });

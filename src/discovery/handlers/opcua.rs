@@ -138,7 +138,8 @@ async fn answer(own_turns: &Turns, turns: &Turns, ask: Ask) -> Heard {
                 Ok(answers) => debug!("{url}: {} answers", answers.len()),
                 Err(why) => debug!("{url}: {why}"),
             }
-            Heard::Server(url, answers)
+            // It may have the words of a server, and is kept.
+            Heard::Server(url, answers.map_err(problem))
         }
         Ask::Lookup(host) => {
             let is_known = ask::resolves(&host).await;

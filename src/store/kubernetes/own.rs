@@ -11,7 +11,7 @@ use crate::{
     cluster::{
         created_by, is_conflict, is_not_found, patched_by, watch as objects, without_fields,
     },
-    model::typed_names::NodeName,
+    model::{budget::json_bytes, typed_names::NodeName},
     token_bucket::TokenBucket,
 };
 use kube::{Api, Client, api::Patch, runtime::watcher};
@@ -30,6 +30,9 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(100);
 const BURST: usize = 30;
 /// The rate of the writes after that, per second.
 const A_SECOND: u32 = 2;
+/// The bytes of the objects that may be written so, and the rate after that, per second: the API server keeps each version for minutes.
+const BYTES_BURST: usize = 4 << 20;
+const BYTES_A_SECOND: u32 = 64 << 10;
 /// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
 const LOOK_DELAY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -60,7 +63,7 @@ pub(super) async fn run(
     let mut writer = Writer::new(client, &inner.settings.node_name);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     let started = Instant::now();
-    let mut bucket = TokenBucket::new(BURST, A_SECOND, Duration::ZERO);
+    let mut pace = WritePace::new();
     let mut due: Option<Instant> = None;
     let write = async {
         // No report exists yet, and the content of the object is not known.
@@ -94,7 +97,7 @@ pub(super) async fn run(
                 None => backoff.reset(),
                 Some(true) => {
                     backoff.reset();
-                    sleep_until(began + next_write(&mut bucket, began - started)).await;
+                    sleep_until(began + pace.next(json_bytes(&wanted), began - started)).await;
                     continue;
                 }
                 Some(false) => {
@@ -113,12 +116,29 @@ pub(super) async fn run(
     shutdown.run_until_cancelled(write).await.unwrap_or(Ok(()))
 }
 
-/// Records a write, and returns the time until the next one.
-fn next_write(bucket: &mut TokenBucket, now: Duration) -> Duration {
-    bucket.take(1, now);
-    match bucket.available(now) {
-        0 => bucket.next_in(now).max(BETWEEN_WRITES),
-        _ => BETWEEN_WRITES,
+/// Bounds the writes, and their bytes.
+struct WritePace {
+    writes: TokenBucket,
+    bytes: TokenBucket,
+}
+
+impl WritePace {
+    fn new() -> Self {
+        Self {
+            writes: TokenBucket::new(BURST, A_SECOND, Duration::ZERO),
+            bytes: TokenBucket::new(BYTES_BURST, BYTES_A_SECOND, Duration::ZERO),
+        }
+    }
+
+    /// Records a write of so many bytes, and returns the time until the next one, which has as many.
+    fn next(&mut self, bytes: usize, now: Duration) -> Duration {
+        self.writes.take(1, now);
+        self.bytes.take(bytes, now);
+        let waits = [
+            self.writes.wait_for(1, now),
+            self.bytes.wait_for(bytes, now),
+        ];
+        waits.into_iter().fold(BETWEEN_WRITES, Duration::max)
     }
 }
 
@@ -378,17 +398,28 @@ mod tests {
 
     #[test]
     fn what_changes_all_the_time_is_written_at_once_at_first_and_then_twice_a_second() {
-        let mut bucket = TokenBucket::new(BURST, A_SECOND, Duration::ZERO);
+        let mut pace = WritePace::new();
         let (mut now, mut writes) = (Duration::ZERO, vec![]);
         while now < Duration::from_secs(60) {
             writes.push(now);
-            now += next_write(&mut bucket, now);
+            now += pace.next(1000, now);
         }
         assert_eq!(writes[20], 20 * BETWEEN_WRITES);
         let later = writes.iter().filter(|at| **at >= Duration::from_secs(30));
         assert_eq!(later.count(), 60);
         // After a minute of rest all is as at first.
         now += Duration::from_secs(60);
-        assert_eq!(next_write(&mut bucket, now), BETWEEN_WRITES);
+        assert_eq!(pace.next(1000, now), BETWEEN_WRITES);
+    }
+    #[test]
+    fn a_large_object_that_changes_all_the_time_is_written_as_often_as_its_bytes_allow() {
+        let (mut pace, mut now, mut writes) = (WritePace::new(), Duration::ZERO, 0);
+        while now < Duration::from_secs(600) {
+            now += pace.next(1 << 20, now);
+            writes += 1;
+        }
+        let bytes = BYTES_BURST + 600 * BYTES_A_SECOND as usize;
+        assert!((writes << 20) <= bytes + (1 << 20), "{writes} writes");
+        assert!((writes + 2) << 20 > bytes, "{writes} writes");
     }
 }

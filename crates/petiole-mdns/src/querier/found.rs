@@ -10,20 +10,21 @@ use super::{
 };
 use std::{net::IpAddr, ops::Bound, sync::Arc, time::Duration};
 
-/// The most services that are looked at for changes in one turn, for all subscriptions together. The next turn, a moment later,
-/// looks at the others.
+/// The services that are looked at for changes in one turn, for all subscriptions together. The next turn, a moment later, looks at the
+/// others.
 const CHANGES_AT_ONCE: usize = 256;
 /// The number of services that are looked at for each, however many subscriptions there are.
 const CHANGES_AT_LEAST: usize = 16;
-/// A hundredth of those that wait are looked at in one turn, so that all are in half a second, however fast they come.
+/// In one turn at least this part of those that wait is looked at, so that they do not pile up, however fast they come.
 const BACKLOG_TURNS: usize = 100;
 
 impl Querier {
-    /// Returns the changes for each subscriber since the last turn, of a bounded number of services.
+    /// Returns the changes for each subscriber since the last turn, of some of the services.
     pub(super) fn changes(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = vec![];
         for name in self.next_dirty() {
             let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
+            let mut made: Vec<Arc<Service>> = vec![];
             for id in ids {
                 let Some(subscription) = self.subscriptions.get(&id) else {
                     continue;
@@ -36,7 +37,13 @@ impl Querier {
                 if service.is_none() && before.is_some() && self.is_moving(&name) {
                     continue;
                 }
-                let service = service.map(Arc::new);
+                // Subscriptions to one type have one copy.
+                let service = service.map(|service| {
+                    let same = made.iter().find(|same| ***same == service).cloned();
+                    let service = same.unwrap_or_else(|| Arc::new(service));
+                    made.push(service.clone());
+                    service
+                });
                 if let Some(subscription) = self.subscriptions.get_mut(&id) {
                     match &service {
                         Some(service) => subscription.found.insert(name.clone(), service.clone()),

@@ -87,7 +87,7 @@ pub(super) fn is_among(names: &BTreeSet<String>, name: &Name) -> bool {
 pub struct Turn {
     /// The packets to send now.
     pub send: Vec<Outgoing>,
-    /// The changed services, of a bounded number. The others follow in the next turn, which is due soon.
+    /// Some of the changed services. The others follow in the next turn, which is due soon.
     pub changes: Vec<Change>,
     /// The time of the next turn, if nothing happens before.
     pub wake: Option<Duration>,

@@ -175,9 +175,8 @@ fn a_message_that_was_not_usable_is_forgotten_when_its_topic_has_another_or_none
     for payload in [&b"{}"[..], b""] {
         directory.hear("ha/x/y/config", b"{");
         assert!(directory.unusable().is_some());
-        directory.take_changes();
         directory.hear("ha/x/y/config", payload);
-        assert!(directory.unusable().is_none() && directory.has_changes());
+        assert!(directory.unusable().is_none());
     }
 }
 
@@ -195,7 +194,8 @@ fn what_was_left_out_is_asked_for_again_when_there_is_room_and_then_it_is_not_le
     assert!(directory.leaves_out() && there(&directory).len() == 1);
     directory.limit_to(one + 1);
     assert!(!directory.begin_again(), "there is no room");
-    directory.limit_to(3 * one);
+    // Room for both, and not much more.
+    directory.limit_to(2 * one + 1);
     assert!(directory.begin_again());
     repeat(&mut directory);
     assert_eq!((there(&directory).len(), directory.leaves_out()), (2, true));

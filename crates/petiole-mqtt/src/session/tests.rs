@@ -289,6 +289,19 @@ fn what_waits_and_what_is_subscribed_to_is_bounded() {
 }
 
 #[test]
+fn topics_that_come_and_go_faster_than_the_broker_answers_take_a_bounded_space() {
+    let mut session = connected(Protocol::V5);
+    let long = |n: usize| -> Arc<str> { format!("{n:01024}").into() };
+    let taken = |n: &usize| {
+        let is_taken = session.subscribe(long(*n));
+        session.unsubscribe(&long(*n));
+        is_taken
+    };
+    assert_eq!((0..9000).filter(taken).count(), SUBSCRIBED_BYTES_MAX / 1024);
+    assert_eq!(session.bytes(), SUBSCRIBED_BYTES_MAX);
+}
+
+#[test]
 fn section_1_5_4_a_message_whose_topic_is_no_text_is_skipped() {
     let mut session = connected(Protocol::V5);
     let bytes = [&b"\x31\x05\x00\x01\xff\x00x"[..], &message("a", b"1")].concat();

@@ -289,7 +289,7 @@ fn policies(facts: &Facts) -> Check {
         some => check(
             Level::Warn,
             format!(
-                "admission policies are missing ({}): a stolen token of an agent could write other nodes' objects; `helm upgrade` creates them",
+                "admission policies are missing ({}): a stolen token of an agent or of the controller could write more than it should; `helm upgrade` creates them",
                 some.join(", ")
             ),
         ),

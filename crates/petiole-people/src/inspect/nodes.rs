@@ -56,17 +56,9 @@ pub(crate) fn is_lost(snapshot: &Snapshot, node: &str) -> bool {
     }
 }
 
-/// Returns what to do about a lost node that is off, and the command for it.
-pub(crate) fn shut_down(snapshot: &Snapshot, node: &str) -> (&'static str, String) {
-    if snapshot.nodes.contains_key(node) {
-        let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
-        let command = format!("kubectl taint node {node} {taint}");
-        ("If the machine is off, say so: then at once.", command)
-    } else {
-        let command = format!("kubectl get pods -A --field-selector spec.nodeName={node}");
-        (
-            "Delete the Pods that are left of it: then at once.",
-            command,
-        )
-    }
+/// Returns the command that says that a node is shut down, if it exists.
+pub(crate) fn shut_down(snapshot: &Snapshot, node: &str) -> Option<String> {
+    let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+    let exists = snapshot.nodes.contains_key(node);
+    exists.then(|| format!("kubectl taint node {node} {taint}"))
 }

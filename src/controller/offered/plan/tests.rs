@@ -25,7 +25,12 @@ fn world(spec: Value, of_instance: Value) -> World {
 }
 
 fn planned(world: &World, before: Option<&Offered>) -> Offered {
-    plan(world, &"akri.sh".parse().unwrap(), before)
+    plan(
+        world,
+        &"akri.sh".parse().unwrap(),
+        before,
+        &Recalled::default(),
+    )
 }
 
 fn offered(world: &World) -> Offered {
@@ -159,6 +164,18 @@ fn a_resource_is_that_of_one_class_however_many_configurations_want_it() {
     assert_eq!(resources(&both(late, early, "DRA"), None)[cam], "");
     let kept = resources(&both(late, early, "DRA"), Some(&before));
     assert_eq!((&*kept[cam], &*kept[tv]), ("akri.sh/cam", ""));
+    // A replica that has just begun to act knows it from the API server.
+    let recalled = Recalled::of(&before);
+    let begun = plan(
+        &both(late, early, "DRA"),
+        &"akri.sh".parse().unwrap(),
+        None,
+        &recalled,
+    );
+    assert_eq!(
+        begun.classes["akri.default.cam"].resource.as_deref(),
+        Some("akri.sh/cam")
+    );
     // Whoever is refused another one goes on with his own.
     let own = created(world(json!({}), json!({})), early);
     let own = own.with_configuration(other("tv", "DRA", "akri.sh/tv", late));
@@ -204,13 +221,11 @@ fn a_device_whose_capacity_was_lowered_to_one_stays_shared_until_its_claims_have
     let before = planned(&with(1, one()), Some(&before));
     assert!(is_shared(&before));
     assert!(!is_shared(&planned(&with(1, json!({})), Some(&before))));
-    // A replica that has just been started does not know whether it was: it is shared until the claim has ended.
-    let started = offered(&with(1, one()));
-    assert!(is_shared(&started));
-    assert!(is_shared(&planned(&with(1, one()), Some(&started))));
-    assert!(!is_shared(&planned(&with(1, json!({})), Some(&started))));
-    let exclusive = planned(&with(1, json!({})), None);
-    assert!(!is_shared(&planned(&with(1, one()), Some(&exclusive))));
+    // A replica that has just begun to act knows it from the API server.
+    let prefixes = "akri.sh".parse().unwrap();
+    let begun = |recalled: Recalled| plan(&with(1, one()), &prefixes, None, &recalled);
+    assert!(is_shared(&begun(Recalled::of(&before))));
+    assert!(!is_shared(&begun(Recalled::default())));
 }
 
 #[test]

@@ -13,7 +13,13 @@ use petiole_mqtt::{
     Code, Directory, Event, Failure, Found, Login, Session, Step,
     limits::{ANSWER_WITHIN, DEVICES_MAX, PAYLOAD_MAX},
 };
-use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    io,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::watch,
@@ -74,7 +80,8 @@ pub(super) struct Talk<'a> {
     skipped: usize,
     /// The subscriptions that the broker has refused.
     refused: BTreeMap<Arc<str>, Code>,
-    leaves_out: bool,
+    /// The topics of availability for which the session has no space.
+    unfit: BTreeSet<Arc<str>>,
     /// Something other than devices has changed.
     has_news: bool,
 }
@@ -88,7 +95,7 @@ impl<'a> Talk<'a> {
             part,
             skipped: 0,
             refused: BTreeMap::new(),
-            leaves_out: false,
+            unfit: BTreeSet::new(),
             has_news: false,
         }
     }
@@ -163,7 +170,8 @@ impl<'a> Talk<'a> {
     }
 
     fn receive(&mut self, session: &mut Session, bytes: &[u8]) -> Result<(), Ended> {
-        self.directory.limit_to(self.part.most());
+        self.directory
+            .limit_to(self.part.most().saturating_sub(session.bytes()));
         session.receive(bytes, |event| match event {
             Event::Message { topic, payload } => {
                 tracing::debug!("{topic}: {} bytes", payload.len());
@@ -180,16 +188,16 @@ impl<'a> Talk<'a> {
                 }
             }
         })?;
-        self.part.set(self.directory.bytes());
         for (topic, is_watched) in self.directory.take_topics() {
+            let is_known = self.refused.remove(&topic).is_some() | self.unfit.remove(&topic);
+            self.has_news |= is_known;
             if !is_watched {
                 session.unsubscribe(&topic);
-                continue;
+            } else if !session.subscribe(topic.clone()) {
+                self.has_news |= self.unfit.insert(topic);
             }
-            let is_left_out = !session.subscribe(topic);
-            self.has_news |= is_left_out && !self.leaves_out;
-            self.leaves_out |= is_left_out;
         }
+        self.part.set(self.directory.bytes() + session.bytes());
         Ok(())
     }
 
@@ -198,7 +206,9 @@ impl<'a> Talk<'a> {
         for filter in self.refused.keys() {
             session.subscribe(filter.clone());
         }
-        self.directory.limit_to(self.part.most());
+        self.unfit.retain(|topic| !session.subscribe(topic.clone()));
+        self.directory
+            .limit_to(self.part.most().saturating_sub(session.bytes()));
         if self.directory.begin_again() {
             for filter in self.directory.filters() {
                 session.subscribe(filter);
@@ -225,7 +235,7 @@ impl<'a> Talk<'a> {
     }
 
     fn set(&self, is_complete: bool) -> DeviceSet {
-        let left_out = self.leaves_out || self.directory.leaves_out();
+        let left_out = !self.unfit.is_empty() || self.directory.leaves_out();
         // Powers of two, so that a number that grows does not change the set each time.
         let many = |count: usize| 1_usize << count.ilog2();
         let skipped = (self.skipped > 0).then(|| {
@@ -233,7 +243,7 @@ impl<'a> Talk<'a> {
         });
         let unusable = self.directory.unusable().map(|(count, first)| {
             format!(
-                "{} or more messages could not be used, the first one is {first}",
+                "{} or more messages could not be used, such as {first}",
                 many(count)
             )
         });

@@ -121,8 +121,12 @@ fn resource_trouble(
     };
     let here = most_here(snapshot, name, resource, allocatable);
     if here < amount {
+        let held = match listed_asking(snapshot, name, resource) {
+            (_, 0) => String::new(),
+            (pods, asked) => format!(", and the Pods {pods} have asked for {asked}"),
+        };
         let text = format!(
-            "The Pod asks for {amount} of {resource} on one node, and node {name} has {here} that can be had."
+            "The Pod asks for {amount} of {resource} on one node, and node {name} has {here} that can be had{held}."
         );
         let next = format!("kubectl describe node {name}");
         return Some(Finding::new(Cause::TooManyRequested, text).then(next));
@@ -133,22 +137,26 @@ fn resource_trouble(
         );
         return Some(Finding::new(Cause::CapacityStale, text).then(log));
     }
+    let (pods, asked) = listed_asking(snapshot, name, resource);
+    if asked + amount <= allocatable {
+        return None;
+    }
+    let text = format!(
+        "Node {name} has {allocatable} of {resource}, and the Pods {pods} have asked for {asked}."
+    );
+    Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
+}
+
+/// Returns the Pods of a node that ask for a resource, and how many they have asked for.
+fn listed_asking(snapshot: &Snapshot, node: &str, resource: &ResourceName) -> (String, u64) {
     let here = snapshot.pods.iter();
-    let here = here.filter(|(_, pod)| node_of(pod) == Some(name) && !is_finished(pod));
+    let here = here.filter(|(_, pod)| node_of(pod) == Some(node) && !is_finished(pod));
     let asking = here.filter_map(|(key, pod)| {
         let amount = extended_requests(pod).remove(resource)?;
         Some((key.to_string(), amount))
     });
     let (pods, asked): (Vec<String>, Vec<u64>) = asking.unzip();
-    let asked: u64 = asked.iter().sum();
-    if asked + amount <= allocatable {
-        return None;
-    }
-    let text = format!(
-        "Node {name} has {allocatable} of {resource}, and the Pods {} have asked for {asked}.",
-        listed(&pods)
-    );
-    Some(Finding::new(Cause::NodeFull, text).then(format!("kubectl describe node {name}")))
+    (listed(&pods), asked.iter().sum())
 }
 
 /// Returns how many of a resource a node can give to a Pod, by the devices that it sees. Of devices without Instances it lists all.

@@ -172,7 +172,14 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Fi
         } else {
             "its slots stay in use until then, or until spec.slotReleaseSeconds of its Configuration is over"
         };
-        let (remedy, next) = shut_down(snapshot, node);
+        let ObjectKey { namespace, name } = key;
+        let (remedy, next) = match shut_down(snapshot, node) {
+            Some(next) => ("If the machine is off, say so.", next),
+            None => (
+                "Delete it without waiting for the node.",
+                format!("kubectl -n {namespace} delete pod {name} --force"),
+            ),
+        };
         let text = format!(
             "It is being deleted, and node {node}, which {}, cannot confirm its end; {slots}. {remedy}",
             nodes::lost(snapshot, node),

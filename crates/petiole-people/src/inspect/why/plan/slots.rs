@@ -213,7 +213,13 @@ fn held_by_lost_node(
     let when = slots
         .first()
         .map(|taken| released(snapshot, node, taken, now));
-    let (remedy, next) = shut_down(snapshot, node);
+    let (remedy, next) = match shut_down(snapshot, node) {
+        Some(next) => ("If the machine is off, say so: then at once.", next),
+        None => (
+            "Delete the Pods that are left of it: then at once.",
+            format!("kubectl get pods -A --field-selector spec.nodeName={node}"),
+        ),
+    };
     let text = format!(
         "Node {node} {} and holds {what}: its containers may still use the device. Others get {it} {}. {remedy}",
         lost(snapshot, node),

@@ -238,7 +238,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
                 "node node-9, which does not exist, cannot confirm its end",
                 "its slots were released",
             ],
-            next: "kubectl get pods -A --field-selector spec.nodeName=node-9",
+            next: "kubectl -n default delete pod web --force",
         },
         Case {
             title: "on a lost node",

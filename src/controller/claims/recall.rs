@@ -1,0 +1,104 @@
+//! Reads what replicas before this one have offered to the scheduler.
+use crate::{
+    backoff::Backoff,
+    cluster::{code, list_selected},
+    controller::offered::Recalled,
+    model::{
+        dra::{CLASS_LABEL, CLASS_MANAGER, DRIVER},
+        status_code::is_busy,
+    },
+};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use kube::{Api, Client, api::ListParams};
+use petiole_base::collect::CollectMap as _;
+use std::time::Duration;
+use tokio::time::sleep;
+use tracing::warn;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Reads it, as often as the API server is away or busy. What it refuses is not known: those who write the objects say why.
+pub(super) async fn recall(client: &Client) -> Recalled {
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    loop {
+        match read(client).await {
+            Ok(recalled) => return recalled,
+            Err(error) => {
+                warn!(%error, "what is offered to the scheduler cannot be read");
+                if code(&error).is_some_and(|code| !is_busy(code)) {
+                    return Recalled::default();
+                }
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+}
+
+async fn read(client: &Client) -> kube::Result<Recalled> {
+    let of_driver = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let slices = list_selected(&slices, of_driver).await?;
+    let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
+    let classes: Api<DeviceClass> = Api::all(client.clone());
+    Ok(recalled(slices, list_selected(&classes, ours).await?))
+}
+
+fn recalled(slices: Vec<ResourceSlice>, classes: Vec<DeviceClass>) -> Recalled {
+    let devices = slices.into_iter().flat_map(|slice| {
+        let (pool, devices) = (slice.spec.pool.name, slice.spec.devices);
+        let shared = devices.into_iter().flatten();
+        let shared = shared.filter(|device| device.allow_multiple_allocations == Some(true));
+        shared.map(move |device| (pool.clone(), device.name))
+    });
+    let resources = classes.into_iter().filter_map(|class| {
+        let resource = class.spec.extended_resource_name?.parse().ok()?;
+        Some((class.metadata.name?, resource))
+    });
+    Recalled {
+        shared: devices.collect(),
+        resources: resources.collect_map(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::fixtures::{Fake, refusal};
+    use serde_json::json;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_shared_devices_and_the_resources_of_classes_are_read_when_the_server_answers() {
+        let answers = std::sync::atomic::AtomicUsize::new(0);
+        let fake = Fake::new(move |request| {
+            let is_away = answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            let items = if is_away {
+                return refusal(503);
+            } else if request.contains("resourceslices") {
+                let device = |name: &str, shared: bool| json!({"name": name, "allowMultipleAllocations": shared});
+                let devices = [device("a", true), device("b", false)];
+                json!([{"metadata": {"name": "s"}, "spec": {
+                    "driver": DRIVER, "pool": {"name": "lab/cam", "generation": 1, "resourceSliceCount": 1}, "devices": devices,
+                }}])
+            } else {
+                json!([
+                    {"metadata": {"name": "akri.lab.cam"}, "spec": {"extendedResourceName": "akri.sh/cam"}},
+                    {"metadata": {"name": "akri.lab.tv"}, "spec": {}},
+                ])
+            };
+            (200, json!({"metadata": {}, "items": items}))
+        });
+        let expected = Recalled {
+            shared: [("lab/cam".to_owned(), "a".to_owned())].into(),
+            resources: [("akri.lab.cam".to_owned(), "akri.sh/cam".parse().unwrap())].into(),
+        };
+        assert_eq!(recall(&fake.shared.client).await, expected);
+        let asked = fake.asked();
+        assert!(
+            asked[1].contains("fieldSelector=spec.driver%3Dakri.sh"),
+            "{asked:?}"
+        );
+        let refused = Fake::new(|_| refusal(403));
+        assert_eq!(recall(&refused.shared.client).await, Recalled::default());
+    }
+}
