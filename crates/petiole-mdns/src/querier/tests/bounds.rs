@@ -54,6 +54,22 @@ fn a_response_from_another_port_or_from_afar_is_ignored() {
 }
 
 #[test]
+fn subscriptions_to_one_type_have_one_copy_of_a_service() {
+    let mut querier = querier();
+    querier.subscribe(2, wanted(TYPE), ms(0));
+    querier.turn(ms(0));
+    querier.turn(ms(120));
+    let bytes = response(&service("cam"));
+    querier.receive(&from("10.0.0.7:5353", true, &bytes), ms(120));
+    let found = querier.turn(ms(120)).changes.into_iter();
+    let found: Vec<_> = found.filter_map(|change| change.service).collect();
+    let [first, second] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert!(Arc::ptr_eq(first, second));
+}
+
+#[test]
 fn records_that_nobody_asked_for_are_not_kept() {
     let mut querier = querier();
     for packet in 0..1500_u32 {
