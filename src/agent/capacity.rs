@@ -104,8 +104,7 @@ pub(super) async fn run(
         let began = Instant::now();
         let wait = publisher.round().await;
         let pause = if std::mem::take(&mut publisher.has_patched) {
-            let node = publisher.newest.as_ref();
-            let size = node.map_or(0, |node| node.capacity.len() * RESOURCE_BYTES);
+            let size = publisher.bytes();
             bytes.take(size, began - started);
             (bytes.wait_for(size, began - started)).max(BETWEEN_PATCHES)
         } else {
@@ -135,6 +134,12 @@ struct CapacityPublisher {
 }
 
 impl CapacityPublisher {
+    /// Returns the bytes of the resources in the Node.
+    fn bytes(&self) -> usize {
+        let node = self.newest.as_ref();
+        node.map_or(0, |node| node.capacity.len() * RESOURCE_BYTES)
+    }
+
     /// Returns how long to wait for the next one if nothing changes.
     async fn round(&mut self) -> Duration {
         let Some(newest) = self.newest.clone() else {

@@ -36,7 +36,6 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
                 lost = is_leader.wait_for(|leads| !*leads) => lost.map(|_| None)?,
             };
             let Some(first) = first else {
-                shared.recalled.send_replace(None);
                 continue;
             };
             info!("devices are offered to the scheduler");

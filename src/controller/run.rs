@@ -197,12 +197,26 @@ fn count(shared: &Shared, counts: &mut Counts, world: Option<&World>) {
 fn offer(shared: &Shared, world: Option<&World>) {
     if let Some(prefixes) = &shared.settings.claims {
         let before = shared.offered.borrow().clone();
-        let recalled = shared.recalled.borrow().clone();
-        let offered = world.zip(recalled).map(|(world, recalled)| {
-            offered::plan::plan(world, prefixes, before.as_deref(), &recalled)
+        let offered = world.and_then(|world| {
+            let recalled = match before {
+                Some(_) => Arc::default(),
+                None => take_recalled(shared)?,
+            };
+            let before = before.as_deref();
+            Some(offered::plan::plan(world, prefixes, before, &recalled))
         });
         publish::if_changed(&shared.offered, offered.map(Arc::new));
     }
+}
+
+/// Takes what was offered by another replica. A replica that begins to act again has to read it again.
+fn take_recalled(shared: &Shared) -> Option<Arc<Recalled>> {
+    let mut taken = None;
+    shared.recalled.send_if_modified(|recalled| {
+        taken = recalled.take();
+        false
+    });
+    taken
 }
 
 fn write(shared: &Shared, notes: Vec<Note>) {

@@ -56,7 +56,7 @@ pub(super) struct Shared {
     pub(super) is_leader: watch::Receiver<bool>,
     /// What the scheduler is offered; `None` while this replica does not act. Written by the loop.
     pub(super) offered: watch::Sender<Option<Arc<Offered>>>,
-    /// What the replicas before this one have offered; `None` while that has not been read. Written by the task that publishes.
+    /// What the replicas before this one have offered, until the first plan takes it. Written by the task that publishes.
     pub(super) recalled: watch::Sender<Option<Arc<Recalled>>>,
     /// The problems with what is offered. Written by the task that publishes it.
     pub(super) not_offered: watch::Sender<Problems>,

@@ -20,6 +20,11 @@ impl Turns {
         turn.expect("nobody closes it")
     }
 
+    /// Returns whether who begins now has to wait.
+    pub fn are_taken(&self) -> bool {
+        self.0.available_permits() == 0
+    }
+
     /// Does `work` in a turn. The turn ends after all other tasks of the thread have run, and sockets and timers were looked
     /// at: however many discoveries have work to do, the querier of mDNS waits for one turn and not for those of all.
     pub async fn take<T>(&self, work: impl FnOnce() -> T) -> T {

@@ -351,8 +351,10 @@ impl Directory {
         }
         self.leaves_out = [false, is_left_out];
         self.has_news |= !is_left_out;
-        // The broker repeats them, too.
-        self.more_unusable = 0;
+        if is_left_out {
+            // The broker repeats them, too.
+            self.more_unusable = 0;
+        }
         is_left_out
     }
 

@@ -131,7 +131,7 @@ async fn reconcile(
                 if there.is_none() {
                     look.put(name, &class.without_resource()).await;
                 }
-                look.refused.insert(class.of.clone(), why);
+                look.refused.entry(class.of.clone()).or_insert(why);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reads what replicas before this one have offered to the scheduler.
 use crate::{
     backoff::Backoff,
-    cluster::{code, list_selected},
+    cluster::{code, is_not_found, list_selected},
     controller::offered::Recalled,
     model::{
         dra::{CLASS_LABEL, CLASS_MANAGER, DRIVER},
@@ -17,16 +17,20 @@ use tracing::warn;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// An API server that begins refuses once what it allows a second later.
+const REFUSALS: u32 = 5;
 
-/// Reads it, as often as the API server is away or busy. What it refuses is not known: those who write the objects say why.
+/// Reads it, as often as the API server is away or busy. What it refuses several times is not known: those who write the objects say why.
 pub(super) async fn recall(client: &Client) -> Recalled {
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
+    let mut refusals = 0;
     loop {
         match read(client).await {
             Ok(recalled) => return recalled,
             Err(error) => {
                 warn!(%error, "what is offered to the scheduler cannot be read");
-                if code(&error).is_some_and(|code| !is_busy(code)) {
+                refusals += u32::from(code(&error).is_some_and(|code| !is_busy(code)));
+                if refusals >= REFUSALS || is_not_found(&error) {
                     return Recalled::default();
                 }
                 sleep(backoff.next_wait()).await;
@@ -98,7 +102,10 @@ mod tests {
             asked[1].contains("fieldSelector=spec.driver%3Dakri.sh"),
             "{asked:?}"
         );
-        let refused = Fake::new(|_| refusal(403));
-        assert_eq!(recall(&refused.shared.client).await, Recalled::default());
+        for (code, tries) in [(403, 5), (404, 1)] {
+            let refused = Fake::new(move |_| refusal(code));
+            assert_eq!(recall(&refused.shared.client).await, Recalled::default());
+            assert_eq!(refused.asked().len(), tries, "{code}");
+        }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Offered {
     pub(crate) classes: BTreeMap<String, Class>,
     /// The names of those that stay as they are, if there are such: nothing is known of them.
     pub(crate) kept_classes: BTreeSet<String>,
+    /// What is recalled of these, and of their pools.
+    recalled: Recalled,
 }
 
 /// A DeviceClass.
@@ -117,6 +119,13 @@ impl Recalled {
                 .filter_map(|(name, class)| Some((name.clone(), class.resource.clone()?)))
                 .collect_map(),
         }
+        .with(&offered.recalled)
+    }
+
+    fn with(mut self, other: &Self) -> Self {
+        self.shared.extend(other.shared.iter().cloned());
+        (self.resources).extend(other.resources.clone());
+        self
     }
 }
 
@@ -144,7 +153,7 @@ pub(crate) fn plan(
         Offered {
             pools: pools(world, &offering, earlier),
             classes: classes(world, &offering, prefixes, earlier),
-            kept_classes: BTreeSet::new(),
+            ..Offered::default()
         }
     };
     for key in world
@@ -154,6 +163,11 @@ pub(crate) fn plan(
     {
         let (pool, class) = (dra::pool_name(key), dra::class_name(key));
         let known = before.and_then(|before| before.pools.iter().find(|known| known.name == pool));
+        let shared = earlier.shared.iter().filter(|(of, _)| *of == pool);
+        offered.recalled.shared.extend(shared.cloned());
+        let resource = earlier.resources.get_key_value(&class);
+        let resource = resource.map(|(class, resource)| (class.clone(), resource.clone()));
+        offered.recalled.resources.extend(resource);
         // Another replica, or this one before it was started again, may have offered it.
         offered.pools.push(known.cloned().unwrap_or_else(|| Pool {
             name: pool,

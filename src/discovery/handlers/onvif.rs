@@ -41,8 +41,10 @@ const INTERFACES: Duration = Duration::from_secs(5);
 /// The pause after datagrams were read. It bounds the work that others cause.
 const AFTER_READ: Duration = Duration::from_millis(10);
 
-/// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer.
+/// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer. While cameras wait for those of
+/// other Configurations it may take longer, but no longer than the second.
 const LOOK_MAX: Duration = Duration::from_mins(1);
+const LONGEST_LOOK: Duration = Duration::from_mins(10);
 
 /// The most bytes of what the devices of all Configurations say; a namespace, and in it a Configuration, may have half of what the
 /// others leave. Beyond it: further devices are left out.
@@ -166,7 +168,12 @@ impl Run {
                     (job.camera, outcome)
                 });
             }
-            let is_settled = self.catalog.is_settled() || now >= LOOK_MAX;
+            let look_max = if discovery.turns.are_taken() {
+                LONGEST_LOOK
+            } else {
+                LOOK_MAX
+            };
+            let is_settled = self.catalog.is_settled() || now >= look_max;
             let is_complete = self.prober.is_complete(now) && is_settled;
             if self.catalog.take_change() || is_complete != was_complete {
                 // A camera that comes later does not make the first look incomplete again.

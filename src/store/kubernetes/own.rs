@@ -411,6 +411,7 @@ mod tests {
         now += Duration::from_secs(60);
         assert_eq!(pace.next(1000, now), BETWEEN_WRITES);
     }
+
     #[test]
     fn a_large_object_that_changes_all_the_time_is_written_as_often_as_its_bytes_allow() {
         let (mut pace, mut now, mut writes) = (WritePace::new(), Duration::ZERO, 0);

@@ -24,7 +24,6 @@ impl Querier {
         let mut changes = vec![];
         for name in self.next_dirty() {
             let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
-            let mut made: Vec<Arc<Service>> = vec![];
             for id in ids {
                 let Some(subscription) = self.subscriptions.get(&id) else {
                     continue;
@@ -37,12 +36,11 @@ impl Querier {
                 if service.is_none() && before.is_some() && self.is_moving(&name) {
                     continue;
                 }
-                // Subscriptions to one type have one copy.
                 let service = service.map(|service| {
-                    let same = made.iter().find(|same| ***same == service).cloned();
-                    let service = same.unwrap_or_else(|| Arc::new(service));
-                    made.push(service.clone());
-                    service
+                    let all = self.subscriptions.values();
+                    let mut known = all.filter_map(|other| other.found.get(&name));
+                    let same = known.find(|known| ***known == service).cloned();
+                    same.unwrap_or_else(|| Arc::new(service))
                 });
                 if let Some(subscription) = self.subscriptions.get_mut(&id) {
                     match &service {

@@ -206,7 +206,6 @@ impl<'a> Talk<'a> {
         for filter in self.refused.keys() {
             session.subscribe(filter.clone());
         }
-        self.unfit.retain(|topic| !session.subscribe(topic.clone()));
         self.directory
             .limit_to(self.part.most().saturating_sub(session.bytes()));
         if self.directory.begin_again() {
@@ -214,6 +213,8 @@ impl<'a> Talk<'a> {
                 session.subscribe(filter);
             }
         }
+        // After what the rule wants.
+        self.unfit.retain(|topic| !session.subscribe(topic.clone()));
         // The Configuration's part may have grown, too: what was cut away of the devices is published again.
         self.has_news = true;
     }
