@@ -5,7 +5,7 @@ use super::{
     lists::{self, serve::Question},
     news::News,
     nodes::{self, absent_node::Now},
-    offered,
+    offered::{self, Recalled},
     outcome::Note,
     services,
     shared::Shared,
@@ -365,5 +365,20 @@ mod tests {
         let mut fake = Fake::new(|_| (404, json!({})));
         let ended = ends_with(&mut fake, drop, CancellationToken::new()).await;
         assert!(ended.unwrap_err().is::<ChannelClosed>());
+    }
+    #[tokio::test]
+    async fn a_replica_that_acts_again_offers_nothing_before_it_has_read_what_was_offered_meanwhile()
+     {
+        let mut fake = Fake::new(|_| (200, json!({})));
+        fake.shared.settings.claims = Some("akri.sh".parse().unwrap());
+        let (shared, world) = (&fake.shared, World::default());
+        let is_offered = |world: Option<&World>| {
+            offer(shared, world);
+            shared.offered.borrow().is_some()
+        };
+        assert!(!is_offered(Some(&world)));
+        shared.recalled.send_replace(Some(Arc::default()));
+        assert!(is_offered(Some(&world)) && is_offered(Some(&world)));
+        assert!(!is_offered(None) && !is_offered(Some(&world)));
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Offered {
     /// The names of those that stay as they are, if there are such: nothing is known of them.
     pub(crate) kept_classes: BTreeSet<String>,
     /// What is recalled of these, and of their pools.
-    recalled: Recalled,
+    pub(crate) recalled: Recalled,
 }
 
 /// A DeviceClass.
@@ -163,21 +163,24 @@ pub(crate) fn plan(
     {
         let (pool, class) = (dra::pool_name(key), dra::class_name(key));
         let known = before.and_then(|before| before.pools.iter().find(|known| known.name == pool));
-        let shared = earlier.shared.iter().filter(|(of, _)| *of == pool);
-        offered.recalled.shared.extend(shared.cloned());
-        let resource = earlier.resources.get_key_value(&class);
-        let resource = resource.map(|(class, resource)| (class.clone(), resource.clone()));
-        offered.recalled.resources.extend(resource);
         // Another replica, or this one before it was started again, may have offered it.
+        if known.is_none_or(|known| known.reach == Reach::AsTheyAre) {
+            let shared = earlier.shared.iter().filter(|(of, _)| *of == pool);
+            offered.recalled.shared.extend(shared.cloned());
+        }
         offered.pools.push(known.cloned().unwrap_or_else(|| Pool {
             name: pool,
             reach: Reach::AsTheyAre,
             devices: vec![],
         }));
-        match before.and_then(|before| before.classes.get(&class)) {
-            Some(known) => drop(offered.classes.insert(class, known.clone())),
-            None => drop(offered.kept_classes.insert(class)),
+        if let Some(known) = before.and_then(|before| before.classes.get(&class)) {
+            offered.classes.insert(class, known.clone());
+            continue;
         }
+        let resource = earlier.resources.get(&class).cloned();
+        let resource = resource.map(|resource| (class.clone(), resource));
+        offered.recalled.resources.extend(resource);
+        offered.kept_classes.insert(class);
     }
     offered
 }

@@ -251,7 +251,10 @@ fn a_configuration_that_cannot_be_read_just_now_keeps_what_was_offered_and_one_t
             .iter()
             .all(|pool| pool.reach == Reach::AsTheyAre)
     );
-    assert_eq!(started.kept_classes, before.classes.into_keys().collect());
+    assert_eq!(
+        started.kept_classes,
+        before.classes.keys().cloned().collect()
+    );
     assert_eq!(planned(&world, Some(&started)), started);
     // What it recalls of it is not forgotten by the next plan.
     let prefixes = "akri.sh".parse().unwrap();
