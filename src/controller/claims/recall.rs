@@ -9,7 +9,10 @@ use crate::{
     },
 };
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use kube::{Api, Client, api::ListParams};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 use petiole_base::collect::CollectMap as _;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -41,23 +44,28 @@ pub(super) async fn recall(client: &Client) -> Recalled {
 
 async fn read(client: &Client) -> kube::Result<Recalled> {
     let of_driver = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let slices = list_selected(&slices, of_driver).await?;
+    let slices = ApiResource::erase::<ResourceSlice>(&());
+    let slices = list_selected(&Api::all_with(client.clone(), &slices), of_driver).await?;
     let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
-    let classes: Api<DeviceClass> = Api::all(client.clone());
-    Ok(recalled(slices, list_selected(&classes, ours).await?))
+    let classes = ApiResource::erase::<DeviceClass>(&());
+    let classes = list_selected(&Api::all_with(client.clone(), &classes), ours).await?;
+    Ok(recalled(&slices, classes))
 }
 
-fn recalled(slices: Vec<ResourceSlice>, classes: Vec<DeviceClass>) -> Recalled {
-    let devices = slices.into_iter().flat_map(|slice| {
-        let (pool, devices) = (slice.spec.pool.name, slice.spec.devices);
-        let shared = devices.into_iter().flatten();
-        let shared = shared.filter(|device| device.allow_multiple_allocations == Some(true));
-        shared.map(move |device| (pool.clone(), device.name))
+fn recalled(slices: &[DynamicObject], classes: Vec<DynamicObject>) -> Recalled {
+    let devices = slices.iter().flat_map(|slice| {
+        let spec = &slice.data["spec"];
+        let devices = spec["devices"].as_array().into_iter().flatten();
+        let shared = devices.filter(|device| device["allowMultipleAllocations"] == true);
+        shared.filter_map(|device| {
+            let names = [&spec["pool"]["name"], &device["name"]];
+            let [pool, device] = names.map(|name| name.as_str().map(str::to_owned));
+            pool.zip(device)
+        })
     });
     let resources = classes.into_iter().filter_map(|class| {
-        let resource = class.spec.extended_resource_name?.parse().ok()?;
-        Some((class.metadata.name?, resource))
+        let resource = class.data["spec"]["extendedResourceName"].as_str()?;
+        Some((class.metadata.name?, resource.parse().ok()?))
     });
     Recalled {
         shared: devices.collect(),
