@@ -277,7 +277,10 @@ fn restart_kubelet(world: &Rc<World>) {
 fn replace_controller(world: &Rc<World>) {
     let (dies, overlap) = (world.machine.chance(60), world.machine.between(0, 15_000));
     let old: Vec<Rc<Controller>> = world.controllers.borrow().clone();
-    let n = world.machine.between(1, 99);
+    // Two that live have two names, as Pods have.
+    let has_name = |n: &u64| old.iter().any(|one| one.name == format!("controller-{n}"));
+    let first = world.machine.between(1, 99);
+    let n = (first..).find(|n| !has_name(n)).unwrap_or(first);
     let new = Controller::start(world, &format!("controller-{n}"));
     world.controllers.borrow_mut().push(new.clone());
     world.note(|| {
