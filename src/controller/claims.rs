@@ -27,6 +27,8 @@ pub(super) async fn run(shared: Arc<Shared>, shutdown: CancellationToken) -> any
     let (mut offered, mut is_leader) = (shared.offered.subscribe(), shared.is_leader.clone());
     let keep = async {
         loop {
+            // That of a reign that ended before its first plan is old by the next one.
+            shared.recalled.send_replace(None);
             is_leader.wait_for(|leads| *leads).await?;
             let recalled = recall::recall(&shared.client).await;
             shared.recalled.send_replace(Some(Arc::new(recalled)));
@@ -129,7 +131,31 @@ fn problems(states: &BTreeMap<String, PoolState>, refused: &Refused) -> Problems
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::fixtures::Fake;
     use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_read_for_a_reign_without_a_plan_is_not_there_for_the_next_one() {
+        let mut fake = Fake::new(|_| (200, serde_json::json!({"metadata": {}, "items": []})));
+        let (lead, is_leader) = watch::channel(true);
+        fake.shared.is_leader = is_leader;
+        let shared = Arc::new(fake.shared);
+        let mut recalled = shared.recalled.subscribe();
+        let reigns = async {
+            for leads in [false, true] {
+                recalled
+                    .wait_for(|its| its.is_some() != leads)
+                    .await
+                    .unwrap();
+                lead.send_replace(leads);
+            }
+            recalled.wait_for(Option::is_some).await.unwrap();
+        };
+        tokio::select! {
+            ended = run(shared.clone(), CancellationToken::new()) => panic!("{ended:?}"),
+            in_time = timeout(LASTS, reigns) => in_time.unwrap(),
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_problem_is_said_when_it_has_lasted_and_its_end_at_once() {
