@@ -10,7 +10,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     cluster::{
-        self,
+        self, WrittenBytes,
         node::{Nodes, OwnNode},
         watch::{Set, named},
     },
@@ -19,7 +19,6 @@ use crate::{
         resource_name::ResourceName,
     },
     telemetry::{metrics, metrics::CapacityPatch},
-    token_bucket::TokenBucket,
 };
 use plan::{CapacityFacts, CapacityMemory, Offer, plan};
 use std::{
@@ -39,10 +38,6 @@ use tracing::{debug, info, warn};
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
 /// The least time between two patches of the Node: every kubelet and scheduler receives each of them.
 const BETWEEN_PATCHES: Duration = Duration::from_millis(100);
-/// The bytes of the resources in the Nodes that may be written so closely, and the rate after that, per second: the API server keeps each
-/// version of the Node for minutes.
-const BYTES_BURST: usize = 4 << 20;
-const BYTES_A_SECOND: u32 = 64 << 10;
 /// The bytes of a resource in a Node, which has it twice.
 const RESOURCE_BYTES: usize = 130;
 /// The time that the kubelet has before it is asked again: it has what a plugin lists within milliseconds.
@@ -85,8 +80,7 @@ pub(super) async fn run(
         has_patched: false,
         inputs,
     };
-    let started = Instant::now();
-    let mut bytes = TokenBucket::new(BYTES_BURST, BYTES_A_SECOND, Duration::ZERO);
+    let (started, mut written) = (Instant::now(), WrittenBytes::default());
     // An agent that stood by has seen the Node before.
     own.mark_changed();
     loop {
@@ -104,9 +98,8 @@ pub(super) async fn run(
         let began = Instant::now();
         let wait = publisher.round().await;
         let pause = if std::mem::take(&mut publisher.has_patched) {
-            let size = publisher.bytes();
-            bytes.take(size, began - started);
-            (bytes.wait_for(size, began - started)).max(BETWEEN_PATCHES)
+            let wait = written.written(publisher.bytes(), began - started);
+            wait.max(BETWEEN_PATCHES)
         } else {
             BETWEEN_ROUNDS
         };

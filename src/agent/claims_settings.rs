@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 pub(super) const CONNECTIONS: &str = "connections.json";
 /// The most bytes of the file that says how the devices of a claim were reached. A claim has 32 devices. Beyond it: they count as not
 /// moved.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
+const CONNECTIONS_BYTES_MAX: u64 = 64 * 1024;
 
 /// How the devices of Instances are reached. Those that are not seen have no entry.
 pub(super) type Reached = BTreeMap<InstanceName, ConnectionDigest>;
@@ -96,7 +96,7 @@ impl Claims {
 /// Returns how the devices of a claim were reached when it was prepared, by the folder of what containers may read. It is empty if nothing
 /// says it.
 pub(super) fn reached_then(metadata: &Path, uid: &str) -> io::Result<Reached> {
-    match files::read_text(&metadata.join(uid).join(CONNECTIONS), FILE_BYTES_MAX) {
+    match files::read_text(&metadata.join(uid).join(CONNECTIONS), CONNECTIONS_BYTES_MAX) {
         Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_default()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Reached::new()),
         Err(e) => Err(e),

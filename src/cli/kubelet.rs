@@ -1,4 +1,5 @@
 //! Defines the flags of `petiole kubelet`.
+use super::node_folders::ROOT_DIR;
 use clap::Args;
 use petiole_cli::{duration::duration, signals::until_signal};
 use std::{path::PathBuf, time::Duration};
@@ -13,7 +14,7 @@ pub struct Flags {
         long,
         env = "PETIOLE_ROOT_DIR",
         value_name = "DIR",
-        default_value = "/var/lib/petiole/kubelet"
+        default_value = ROOT_DIR
     )]
     root_dir: PathBuf,
     /// Folder of static Pod manifests, which is read again at each change [default: ROOT_DIR/manifests]

@@ -3,6 +3,9 @@ use clap::Args;
 use petiole_kubelet::client::Client;
 use std::path::PathBuf;
 
+/// The root folder of `petiole kubelet` without a flag.
+pub(super) const ROOT_DIR: &str = "/var/lib/petiole/kubelet";
+
 #[derive(Debug, Args)]
 pub(super) struct NodeFolders {
     /// Root folder of the running `petiole kubelet` of a node without a cluster [default: /var/lib/petiole/kubelet, or
@@ -22,7 +25,7 @@ pub(super) struct NodeFolders {
 impl NodeFolders {
     /// Returns the root folder of the kubelet: that of the flag, or else where one runs by default or by its systemd unit.
     pub(super) fn root_dir(&self) -> PathBuf {
-        let usual = ["/var/lib/petiole/kubelet", "/var/lib/kubelet"].map(PathBuf::from);
+        let usual = [ROOT_DIR, "/var/lib/kubelet"].map(PathBuf::from);
         self.root_dir
             .clone()
             .unwrap_or_else(|| first_with_kubelet(usual))

@@ -366,6 +366,7 @@ mod tests {
         let ended = ends_with(&mut fake, drop, CancellationToken::new()).await;
         assert!(ended.unwrap_err().is::<ChannelClosed>());
     }
+
     #[tokio::test]
     async fn a_replica_that_acts_again_offers_nothing_before_it_has_read_what_was_offered_meanwhile()
      {

@@ -13,7 +13,7 @@ const SLACK: usize = 100;
 const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-base", 600),
     ("crates/petiole-cli", 1_680),
-    ("crates/petiole-cluster", 1_860),
+    ("crates/petiole-cluster", 1_880),
     ("crates/petiole-dra", 1_660),
     ("crates/petiole-kubelet", 4_830),
     ("crates/petiole-kubelet-api", 920),
@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-probe", 740),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),
-    ("src/agent", 9_970),
+    ("src/agent", 9_960),
     ("src/cli", 1_860),
     ("src/controller", 10_350),
     ("src/convert", 620),
@@ -34,7 +34,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/discovery", 11_400),
     ("src/merge", 1_600),
     ("src/proto", 110),
-    ("src/store", 2_600),
+    ("src/store", 2_580),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

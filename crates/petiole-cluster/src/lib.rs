@@ -32,6 +32,7 @@ mod requests;
 mod retry_after;
 pub mod watch;
 mod writes;
+mod written_bytes;
 
 #[cfg(feature = "people")]
 pub use identity::Identity;
@@ -40,6 +41,7 @@ pub use requests::{
     REQUEST_TIMEOUT, cannot, code, created_by, deletion_of, has_causes, is_conflict, is_not_found,
     is_unprocessable, list_all, list_selected, patched_by, post, reason, without_fields,
 };
+pub use written_bytes::WrittenBytes;
 
 use anyhow::Context as _;
 use kube::{Client, Config, api::Patch, client::ClientBuilder};

@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -104,8 +104,8 @@ impl<D: Driver> Plugin<D> {
         } = self.settings;
         let sockets = Sockets::new(&kubelet_root, &driver, pod_uid.as_deref());
         // The kubelet calls the service as soon as it sees the other socket.
-        let (_service, service) = bind(&sockets.service)?;
-        let (_registration, registration) = bind(&sockets.registration)?;
+        let (service_file, service) = bind(&sockets.service)?;
+        let (registration_file, registration) = bind(&sockets.registration)?;
         let has_health = self.health.is_some();
         let health = self.health.map(|last| {
             DraResourceHealthServer::new(Reports {
@@ -132,20 +132,14 @@ impl<D: Driver> Plugin<D> {
             .serve_with_incoming_shutdown(registration, shutdown.cancelled_owned());
         tokio::select! {
             served = async { tokio::try_join!(serve, register) } => served.map(drop).map_err(io::Error::other),
-            gone = gone(&sockets.service) => Err(gone),
-            gone = gone(&sockets.registration) => Err(gone),
+            () = service_file.removed(LOOK) => Err(removed(&sockets.service)),
+            () = registration_file.removed(LOOK) => Err(removed(&sockets.registration)),
         }
     }
 }
 
-/// Waits until nothing is at the path of a socket. A process that replaces it is there by the second look.
-async fn gone(path: &Path) -> io::Error {
-    let mut is_missing = false;
-    while !is_missing || path.exists() {
-        is_missing = !path.exists();
-        sleep(LOOK).await;
-    }
-    let message = format!("the socket {} was removed", path.display());
+fn removed(socket: &Path) -> io::Error {
+    let message = format!("the socket {} was removed", socket.display());
     io::Error::new(io::ErrorKind::NotFound, message)
 }
 

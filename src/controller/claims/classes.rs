@@ -35,11 +35,17 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// The time after which the classes are looked at though nothing has changed: somebody may have deleted one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The field of a class that names its resource.
-const RESOURCE: &str = "extendedResourceName";
-
 /// Why the classes of Configurations cannot be written.
 pub(super) type Refused = BTreeMap<ConfigurationKey, String>;
+
+pub(super) fn api(client: Client) -> Api<DynamicObject> {
+    Api::all_with(client, &ApiResource::erase::<DeviceClass>(&()))
+}
+
+/// Selects our classes.
+pub(super) fn ours() -> ListParams {
+    ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"))
+}
 
 /// Keeps the classes until this replica does not act any more.
 pub(super) async fn keep(
@@ -47,7 +53,7 @@ pub(super) async fn keep(
     mut wanted: watch::Receiver<Option<Arc<Offered>>>,
     refused: &watch::Sender<Refused>,
 ) {
-    let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<DeviceClass>(&()));
+    let api = api(client);
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         let Some(now) = wanted.borrow_and_update().clone() else {
@@ -104,8 +110,7 @@ async fn reconcile(
     offered: &Offered,
     refused: &watch::Sender<Refused>,
 ) -> kube::Result<bool> {
-    let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
-    let there = api.list(&ours).await?.items.into_iter();
+    let there = api.list(&ours()).await?.items.into_iter();
     let mut look = ClassLook {
         api,
         there: there
@@ -213,8 +218,8 @@ fn holder<'a>(
     Some(other)
 }
 
-fn resource_of(class: &DynamicObject) -> Option<&str> {
-    class.data["spec"][RESOURCE].as_str()
+pub(super) fn resource_of(class: &DynamicObject) -> Option<&str> {
+    class.data["spec"]["extendedResourceName"].as_str()
 }
 
 /// Makes a class, or makes ours as it should be, also one that has lost its label. One that somebody else has made is left alone.
@@ -314,8 +319,7 @@ mod tests {
     #[tokio::test]
     async fn a_class_of_somebody_else_is_left_alone_and_holds_up_no_other() {
         let fake = server();
-        let kind = ApiResource::erase::<DeviceClass>(&());
-        let api = Api::all_with(fake.shared.client.clone(), &kind);
+        let api = api(fake.shared.client.clone());
         let wanted = ["cam", "own", "usb"].map(|name| ConfigurationKey::new("lab", name));
         let wanted = wanted.map(|of| (dra::class_name(&of), Class { of, resource: None }));
         let refused = watch::Sender::default();
@@ -378,8 +382,7 @@ mod tests {
             patch if patch.contains("akri.lab.z") => (200, stored("z", None)),
             _ => (200, stored("a", Some("akri.sh/cam"))),
         });
-        let kind = ApiResource::erase::<DeviceClass>(&());
-        let api = Api::all_with(fake.shared.client.clone(), &kind);
+        let api = api(fake.shared.client.clone());
         let wanted = [("a", Some("akri.sh/cam")), ("z", None)];
         let wanted = wanted.map(|(name, resource)| {
             let resource = resource.map(|resource| resource.parse().unwrap());

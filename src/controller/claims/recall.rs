@@ -1,14 +1,12 @@
 //! Reads what replicas before this one have offered to the scheduler.
+use super::classes;
 use crate::{
     backoff::Backoff,
     cluster::{code, is_not_found, list_selected},
     controller::offered::Recalled,
-    model::{
-        dra::{CLASS_LABEL, CLASS_MANAGER, DRIVER},
-        status_code::is_busy,
-    },
+    model::{dra::DRIVER, status_code::is_busy},
 };
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -46,10 +44,11 @@ async fn read(client: &Client) -> kube::Result<Recalled> {
     let of_driver = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
     let slices = ApiResource::erase::<ResourceSlice>(&());
     let slices = list_selected(&Api::all_with(client.clone(), &slices), of_driver).await?;
-    let ours = ListParams::default().labels(&format!("{CLASS_LABEL}={CLASS_MANAGER}"));
-    let classes = ApiResource::erase::<DeviceClass>(&());
-    let classes = list_selected(&Api::all_with(client.clone(), &classes), ours).await?;
-    Ok(recalled(&slices, classes))
+    let classes = classes::api(client.clone());
+    Ok(recalled(
+        &slices,
+        list_selected(&classes, classes::ours()).await?,
+    ))
 }
 
 fn recalled(slices: &[DynamicObject], classes: Vec<DynamicObject>) -> Recalled {
@@ -64,8 +63,8 @@ fn recalled(slices: &[DynamicObject], classes: Vec<DynamicObject>) -> Recalled {
         })
     });
     let resources = classes.into_iter().filter_map(|class| {
-        let resource = class.data["spec"]["extendedResourceName"].as_str()?;
-        Some((class.metadata.name?, resource.parse().ok()?))
+        let resource = classes::resource_of(&class)?.parse().ok()?;
+        Some((class.metadata.name?, resource))
     });
     Recalled {
         shared: devices.collect(),

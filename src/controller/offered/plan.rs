@@ -59,7 +59,7 @@ pub(crate) struct Offered {
     pub(crate) classes: BTreeMap<String, Class>,
     /// The names of those that stay as they are, if there are such: nothing is known of them.
     pub(crate) kept_classes: BTreeSet<String>,
-    /// What is recalled of these, and of their pools.
+    /// The resources and shared devices of these, as far as the API server says them.
     pub(crate) recalled: Recalled,
 }
 
@@ -248,25 +248,20 @@ fn owners<'a>(
         let mut all = first.values();
         *prefixes.first() == *resource.prefix() && all.any(|of| !instance.is_own(&of.name))
     };
-    let rank = |of: &ConfigurationKey, resource: &ResourceName| {
-        let created = world.configurations.get(of);
-        let created = created.map(|its| its.metadata.creation_timestamp.clone());
-        (had(of).as_ref() != Some(resource), created, of.clone())
-    };
-    for of in first.values().copied() {
-        let own = world.configurations[of].spec.resource();
-        let resource = match own {
+    let wanting = first.values().copied().filter_map(|of| {
+        let configuration = &world.configurations[of];
+        let resource = match configuration.spec.resource() {
             // Another prefix is somebody else's, and an Instance's resource is that of its device.
             Some(own) => prefixes.own_name(&own).filter(|own| !of_instance(own)),
             None => Some(prefixes.first().resource(&of.name)),
-        };
-        let Some(resource) = resource else { continue };
-        let owner = owners.entry(resource);
-        let name = owner.key().clone();
-        let owner = owner.or_insert(of);
-        if rank(of, &name) < rank(owner, &name) {
-            *owner = of;
-        }
+        }?;
+        let created = configuration.metadata.creation_timestamp.as_ref();
+        Some((had(of).as_ref() != Some(&resource), created, of, resource))
+    });
+    let mut wanting: Vec<_> = wanting.collect();
+    wanting.sort_unstable();
+    for (_, _, of, resource) in wanting {
+        owners.entry(resource).or_insert(of);
     }
     owners
 }

@@ -41,9 +41,9 @@ const INTERFACES: Duration = Duration::from_secs(5);
 /// The pause after datagrams were read. It bounds the work that others cause.
 const AFTER_READ: Duration = Duration::from_millis(10);
 
-/// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer. While cameras wait for those of
-/// other Configurations it may take longer, but no longer than the second.
+/// The longest time of the first look: a camera that is new all the time, or fails, holds it up no longer.
 const LOOK_MAX: Duration = Duration::from_mins(1);
+/// The same while its cameras wait for those of other Configurations.
 const LONGEST_LOOK: Duration = Duration::from_mins(10);
 
 /// The most bytes of what the devices of all Configurations say; a namespace, and in it a Configuration, may have half of what the

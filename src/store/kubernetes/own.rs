@@ -9,7 +9,8 @@ use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,
     cluster::{
-        created_by, is_conflict, is_not_found, patched_by, watch as objects, without_fields,
+        WrittenBytes, created_by, is_conflict, is_not_found, patched_by, watch as objects,
+        without_fields,
     },
     model::{budget::json_bytes, typed_names::NodeName},
     token_bucket::TokenBucket,
@@ -30,9 +31,6 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(100);
 const BURST: usize = 30;
 /// The rate of the writes after that, per second.
 const A_SECOND: u32 = 2;
-/// The bytes of the objects that may be written so, and the rate after that, per second: the API server keeps each version for minutes.
-const BYTES_BURST: usize = 4 << 20;
-const BYTES_A_SECOND: u32 = 64 << 10;
 /// The time within which the object says that a node looks for devices: what is found meanwhile is written with it.
 const LOOK_DELAY: Duration = Duration::from_secs(2);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -119,26 +117,22 @@ pub(super) async fn run(
 /// Bounds the writes, and their bytes.
 struct WritePace {
     writes: TokenBucket,
-    bytes: TokenBucket,
+    bytes: WrittenBytes,
 }
 
 impl WritePace {
     fn new() -> Self {
         Self {
             writes: TokenBucket::new(BURST, A_SECOND, Duration::ZERO),
-            bytes: TokenBucket::new(BYTES_BURST, BYTES_A_SECOND, Duration::ZERO),
+            bytes: WrittenBytes::default(),
         }
     }
 
     /// Records a write of so many bytes, and returns the time until the next one, which has as many.
     fn next(&mut self, bytes: usize, now: Duration) -> Duration {
         self.writes.take(1, now);
-        self.bytes.take(bytes, now);
-        let waits = [
-            self.writes.wait_for(1, now),
-            self.bytes.wait_for(bytes, now),
-        ];
-        waits.into_iter().fold(BETWEEN_WRITES, Duration::max)
+        let wait = self.bytes.written(bytes, now);
+        wait.max(self.writes.wait_for(1, now)).max(BETWEEN_WRITES)
     }
 }
 
@@ -413,14 +407,14 @@ mod tests {
     }
 
     #[test]
-    fn a_large_object_that_changes_all_the_time_is_written_as_often_as_its_bytes_allow() {
-        let (mut pace, mut now, mut writes) = (WritePace::new(), Duration::ZERO, 0);
-        while now < Duration::from_secs(600) {
-            now += pace.next(1 << 20, now);
-            writes += 1;
-        }
-        let bytes = BYTES_BURST + 600 * BYTES_A_SECOND as usize;
-        assert!((writes << 20) <= bytes + (1 << 20), "{writes} writes");
-        assert!((writes + 2) << 20 > bytes, "{writes} writes");
+    fn a_large_object_waits_for_its_bytes() {
+        let (mut pace, now) = (WritePace::new(), Duration::ZERO);
+        let waits: Vec<Duration> = (0..5).map(|_| pace.next(1 << 20, now)).collect();
+        assert_eq!(waits[..3], [BETWEEN_WRITES; 3]);
+        assert!(
+            waits[3..]
+                .iter()
+                .all(|wait| *wait > Duration::from_secs(10))
+        );
     }
 }

@@ -35,6 +35,15 @@ impl OwnSocket {
             sleep(interval).await;
         }
     }
+
+    /// Returns when nothing is at the path any more, in two looks: a process that replaces the file is there by the second.
+    pub async fn removed(&self, interval: Duration) {
+        let mut is_missing = false;
+        while !is_missing || self.path.exists() {
+            is_missing = !self.path.exists();
+            sleep(interval).await;
+        }
+    }
 }
 
 impl Drop for OwnSocket {

@@ -15,7 +15,7 @@ use std::{net::IpAddr, ops::Bound, sync::Arc, time::Duration};
 const CHANGES_AT_ONCE: usize = 256;
 /// The number of services that are looked at for each, however many subscriptions there are.
 const CHANGES_AT_LEAST: usize = 16;
-/// In one turn at least this part of those that wait is looked at, so that they do not pile up, however fast they come.
+/// A turn looks at least at this part of the services that wait, so that they do not pile up, however fast they come.
 const BACKLOG_TURNS: usize = 100;
 
 impl Querier {
@@ -36,6 +36,7 @@ impl Querier {
                 if service.is_none() && before.is_some() && self.is_moving(&name) {
                     continue;
                 }
+                // Subscriptions share what is the same to them.
                 let service = service.map(|service| {
                     let all = self.subscriptions.values();
                     let mut known = all.filter_map(|other| other.found.get(&name));

@@ -189,8 +189,7 @@ impl<'a> Talk<'a> {
             }
         })?;
         for (topic, is_watched) in self.directory.take_topics() {
-            let is_known = self.refused.remove(&topic).is_some() | self.unfit.remove(&topic);
-            self.has_news |= is_known;
+            self.has_news |= self.refused.remove(&topic).is_some() | self.unfit.remove(&topic);
             if !is_watched {
                 session.unsubscribe(&topic);
             } else if !session.subscribe(topic.clone()) {

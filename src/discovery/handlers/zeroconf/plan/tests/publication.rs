@@ -209,8 +209,7 @@ fn services_past_the_limit_are_left_out_and_that_is_said() {
     }
     tracker.apply(removed("s0"), ms(1000));
     assert!(run(&mut tracker, ms(1000), ms(1001))[0].1.left_out);
-    let is_looked_at = |name: &str, again: &dyn Fn(&str) -> bool| again(&fullname(name));
-    let looked = ["s4096", "s1", "s0"].map(|name| is_looked_at(name, &tracker.look_again()));
+    let looked = ["s4096", "s1", "s0"].map(|name| tracker.look_again()(&fullname(name)));
     assert_eq!(looked, [true, false, false]);
     tracker.apply(resolved("s4096", "10.0.0.1"), ms(1100));
     let set = &run(&mut tracker, ms(1100), ms(2000))[0].1;
