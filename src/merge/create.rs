@@ -73,7 +73,7 @@ impl Merge<'_> {
             let mut all = own.iter().chain(&candidates);
             let free = all.find(|name| !is_taken(&key(name)));
             let Some(name) = free else {
-                let problem = || self.name_taken(device, &candidates.each_ref().map(key));
+                let problem = || name_taken(device, &candidates);
                 left_out.entry(of.clone()).or_insert_with(problem);
                 continue;
             };
@@ -152,23 +152,20 @@ impl Merge<'_> {
         };
         Some(Problem::new(Reason::TooManyDevices, message))
     }
+}
 
-    fn name_taken(&self, device: &Identity, names: &[InstanceKey; 2]) -> Problem {
-        let instances = names.iter().filter_map(|key| self.all_instances.get(key));
-        let nodes: BTreeSet<&str> = (instances.flat_map(|instance| &instance.spec.nodes))
-            .map(|node| node.as_str())
-            .collect();
-        let nodes: Vec<&str> = nodes.into_iter().collect();
-        let [short, long] = names;
-        let message = format!(
-            "a device gets no Instance, because {} and {} are Instances of other devices, on {}; its id is {:?}; rename this Configuration",
-            short.name,
-            long.name,
-            nodes.join(", "),
-            device.device,
-        );
-        Problem::new(Reason::InstanceNameTaken, message)
-    }
+/// The message has nothing of the other Instances but their names: a change of their nodes does not touch this Configuration.
+fn name_taken(device: &Identity, [short, long]: &[InstanceName; 2]) -> Problem {
+    let Identity {
+        configuration,
+        device: id,
+        ..
+    } = device;
+    let message = format!(
+        "a device gets no Instance, because {short} and {long} are Instances of other devices; its id is {id:?}; rename this Configuration (kubectl -n {} get akrii {short} {long} shows the nodes of the others)",
+        configuration.namespace,
+    );
+    Problem::new(Reason::InstanceNameTaken, message)
 }
 
 /// What an Instance takes of the places of its Configuration.

@@ -213,6 +213,16 @@ fn failures_of_a_broker_that_has_run_well_are_no_difference() {
     holds(&events).unwrap();
 }
 
+#[test]
+fn what_is_said_of_a_taken_name_is_not_changed_by_another_configuration() {
+    let events = [
+        Event::Local(0, 0, 0),
+        Event::Instance(4, 1, 1),
+        Event::Report(1, 1, vec![2, 0], false),
+    ];
+    holds(&events).unwrap();
+}
+
 proptest! {
     #[test]
     fn what_a_plan_of_the_whole_cluster_does_the_touched_parts_have_done(

@@ -118,7 +118,10 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
     assert!(made(&planned).is_empty());
     let problem = &planned.left_out[&key("cam")];
     assert_eq!(problem.reason, "InstanceNameTaken");
-    assert!(problem.message.contains("on b; its id is \"camera-1\""));
+    let [short, long] = camera_names();
+    assert!(problem.message.contains("its id is \"camera-1\""));
+    let shows = format!("get akrii {short} {long} shows");
+    assert!(problem.message.contains(&shows), "{}", problem.message);
 }
 
 #[test]
