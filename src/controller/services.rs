@@ -34,7 +34,7 @@ use std::{
 use tracing::debug;
 
 /// The name of another owner's Service is looked at again as often: that Service is not watched.
-const TAKEN_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const TAKEN_AGAIN: Duration = Duration::from_secs(60);
 
 /// Remembers of Services what the next look needs.
 #[derive(Default)]
@@ -221,7 +221,7 @@ fn refused(apply: &Apply, status: &Status) -> Written {
     with_problem(Tried::Failed, reason, &note)
 }
 
-fn name_is_taken(kind: Kind, owner: &Owner, key: &ObjectKey) -> Written {
+pub(super) fn name_is_taken(kind: Kind, owner: &Owner, key: &ObjectKey) -> Written {
     let note = format!(
         "{} {} exists and is not of this {}: it is left as it is; delete or rename it",
         kind.name(),

@@ -9,7 +9,7 @@ use crate::{
     controller::{
         fixtures::{cluster, shown},
         parts,
-        services::action::Action as ServiceAction,
+        services::{TAKEN_AGAIN, action::Action as ServiceAction},
     },
 };
 use k8s_openapi::jiff::SignedDuration;
@@ -165,7 +165,8 @@ fn holds(events: &[Event]) -> Result<(), TestCaseError> {
     }
     // What has failed is done, too.
     cluster.server.failing = 0;
-    cluster.passes(1);
+    // A name that another's Service has had is looked at again, too.
+    cluster.passes(TAKEN_AGAIN.as_secs());
     let world = cluster.server.world.clone();
     let now = cluster.now.clock;
     let known = |turns: &Turns| {
@@ -219,6 +220,18 @@ fn what_is_said_of_a_taken_name_is_not_changed_by_another_configuration() {
         Event::Local(0, 0, 0),
         Event::Instance(4, 1, 1),
         Event::Report(1, 1, vec![2, 0], false),
+    ];
+    holds(&events).unwrap();
+}
+
+#[test]
+fn the_name_of_anothers_service_is_taken_when_that_is_gone() {
+    let events = [
+        Event::Pod(4, 8, 2),
+        Event::Service(0, 3, 2),
+        Event::Service(0, 1, 2),
+        Event::Passes(1),
+        Event::Service(0, 0, 2),
     ];
     holds(&events).unwrap();
 }
