@@ -22,7 +22,7 @@ use k8s_openapi::{
 use petiole_cli::table::{Columns, Output, print, print_error, render, row};
 use petiole_kubelet::client::{Client, PluginState, PluginView};
 use serde::Serialize;
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -71,7 +71,12 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
         Kind::Plugins => {
             let plugins = client.plugins().await.context(ASKED)?;
             let names = || plugins.iter().map(|plugin| plugin.name.clone()).collect();
-            render(output, &plugins, || plugin_columns(&plugins), names)
+            render(
+                output,
+                &plugins,
+                || columns(6, PLUGINS, &plugins, plugin_row),
+                names,
+            )
         }
         Kind::Node => {
             let node = client.node().await.context(ASKED)?;
@@ -83,7 +88,7 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
             let list = ObjectList::new("ConfigurationList", folder::configurations(&state)?);
             // A manifest that cannot be read has no row.
             print_error(&folder::errors(&state)?);
-            let columns = || configuration_columns(&list.items);
+            let columns = || columns(6, CONFIGURATIONS, &list.items, configuration_row);
             let metadata = list.items.iter().map(|object| &object.metadata);
             render(output, &list, columns, || {
                 names_of("configuration.akri.sh", metadata)
@@ -130,48 +135,46 @@ impl<T> ObjectList<T> {
     }
 }
 
-fn configuration_columns(configurations: &[Configuration]) -> Columns {
-    let head = row([
-        "NAME",
-        "HANDLER",
-        "CAPACITY",
-        "INSTANCES",
-        "READY",
-        "REASON",
-        "MESSAGE",
-    ]);
-    let mut rows = vec![head];
-    rows.extend(configurations.iter().map(|configuration| {
-        let instances = configuration.status.as_ref().map(|its| its.instances);
-        let ready = configuration.condition(ConditionType::Ready);
-        let of_ready = |field: fn(&Condition) -> &String| ready.map(field).cloned();
-        vec![
-            configuration.metadata.name.clone().unwrap_or_default(),
-            configuration.spec.discovery_handler.name.clone(),
-            configuration.spec.capacity.to_string(),
-            instances.unwrap_or_default().to_string(),
-            of_ready(|ready| &ready.status).unwrap_or_default(),
-            of_ready(|ready| &ready.reason).unwrap_or_default(),
-            of_ready(|ready| &ready.message).unwrap_or_default(),
-        ]
-    }));
-    Columns { narrow: 6, rows }
+// As `kubectl get` has them.
+const CONFIGURATIONS: &str = "NAME HANDLER CAPACITY INSTANCES READY REASON MESSAGE";
+const INSTANCES: &str = "NAME CONFIG SHARED NODES AGE AVAILABLE DEVICE";
+const PODS: &str = "NAMESPACE NAME READY STATUS RESTARTS AGE DEVICES MESSAGE";
+const PLUGINS: &str = "NAME TYPE STATE HEALTHY UNHEALTHY ALLOCATED ENDPOINT REASON";
+const NODES: &str = "NODE RESOURCE CAPACITY ALLOCATABLE";
+
+/// Returns the table of objects, of whose columns the first ones are shown unless the output is wide.
+fn columns<T>(
+    narrow: usize,
+    names: &str,
+    objects: impl IntoIterator<Item = T>,
+    row: impl Fn(T) -> Vec<String>,
+) -> Columns {
+    let head = names.split(' ').map(str::to_owned).collect();
+    let rows = iter::once(head).chain(objects.into_iter().map(row));
+    Columns {
+        narrow,
+        rows: rows.collect(),
+    }
+}
+
+fn configuration_row(configuration: &Configuration) -> Vec<String> {
+    let instances = configuration.status.as_ref().map(|its| its.instances);
+    let ready = configuration.condition(ConditionType::Ready);
+    let of_ready = |field: fn(&Condition) -> &String| ready.map(field).cloned();
+    vec![
+        configuration.metadata.name.clone().unwrap_or_default(),
+        configuration.spec.discovery_handler.name.clone(),
+        configuration.spec.capacity.to_string(),
+        instances.unwrap_or_default().to_string(),
+        of_ready(|ready| &ready.status).unwrap_or_default(),
+        of_ready(|ready| &ready.reason).unwrap_or_default(),
+        of_ready(|ready| &ready.message).unwrap_or_default(),
+    ]
 }
 
 fn instance_columns(instances: &[Instance], now: Timestamp) -> Columns {
-    // As `kubectl get instances` has them.
-    let head = row([
-        "NAME",
-        "CONFIG",
-        "SHARED",
-        "NODES",
-        "AGE",
-        "AVAILABLE",
-        "DEVICE",
-    ]);
-    let mut rows = vec![head];
-    rows.extend(instances.iter().map(|instance| instance_row(instance, now)));
-    Columns { narrow: 5, rows }
+    let row = |instance| instance_row(instance, now);
+    columns(5, INSTANCES, instances, row)
 }
 
 fn instance_row(instance: &Instance, now: Timestamp) -> Vec<String> {
@@ -189,19 +192,7 @@ fn instance_row(instance: &Instance, now: Timestamp) -> Vec<String> {
 }
 
 fn pod_columns(pods: &List<Pod>, now: Timestamp) -> Columns {
-    let head = row([
-        "NAMESPACE",
-        "NAME",
-        "READY",
-        "STATUS",
-        "RESTARTS",
-        "AGE",
-        "DEVICES",
-        "MESSAGE",
-    ]);
-    let mut rows = vec![head];
-    rows.extend(pods.items.iter().map(|pod| pod_row(pod, now)));
-    Columns { narrow: 6, rows }
+    columns(6, PODS, &pods.items, |pod| pod_row(pod, now))
 }
 
 fn pod_row(pod: &Pod, now: Timestamp) -> Vec<String> {
@@ -253,22 +244,6 @@ fn devices(containers: &[ContainerStatus]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-fn plugin_columns(plugins: &[PluginView]) -> Columns {
-    let head = row([
-        "NAME",
-        "TYPE",
-        "STATE",
-        "HEALTHY",
-        "UNHEALTHY",
-        "ALLOCATED",
-        "ENDPOINT",
-        "REASON",
-    ]);
-    let mut rows = vec![head];
-    rows.extend(plugins.iter().map(plugin_row));
-    Columns { narrow: 6, rows }
-}
-
 fn plugin_row(plugin: &PluginView) -> Vec<String> {
     let state = match plugin.state {
         PluginState::Connected => "Connected",
@@ -297,26 +272,15 @@ fn plugin_row(plugin: &PluginView) -> Vec<String> {
 }
 
 fn node_columns(node: &Node) -> Columns {
-    let mut rows = vec![row(["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE"])];
     let name = node.metadata.name.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.unwrap_or_default();
-    rows.extend(
-        status
-            .capacity
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(resource, capacity)| {
-                let allocatable = allocatable.get(&resource).map(|q| q.0.clone());
-                vec![
-                    name.clone(),
-                    resource,
-                    capacity.0,
-                    allocatable.unwrap_or_default(),
-                ]
-            }),
-    );
-    Columns { narrow: 4, rows }
+    let capacity = status.capacity.unwrap_or_default();
+    columns(4, NODES, capacity, |(resource, capacity)| {
+        let allocatable = allocatable.get(&resource).map(|q| q.0.clone());
+        let allocatable = allocatable.unwrap_or_default();
+        vec![name.clone(), resource, capacity.0, allocatable]
+    })
 }
 
 fn age(duration: SignedDuration) -> String {

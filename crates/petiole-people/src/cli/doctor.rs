@@ -24,26 +24,13 @@ use petiole_cluster::{
     self as cluster,
     parts::{DaemonSetPart, DeploymentPart},
 };
-use petiole_model::{
-    api::names,
-    model::{
-        printable::printable,
-        resource_name::{ResourceName, ResourcePrefixes},
-        typed_names::NodeName,
-    },
+use petiole_model::model::{
+    printable::printable,
+    resource_name::{ResourceName, ResourcePrefixes},
+    typed_names::NodeName,
 };
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-
-/// A right that a subcommand needs.
-struct Needed {
-    verb: &'static str,
-    group: &'static str,
-    /// The resource, with its subresource.
-    resource: &'static str,
-    scope: Scope,
-    command: &'static str,
-}
 
 #[derive(Clone, Copy)]
 enum Scope {
@@ -55,77 +42,44 @@ enum Scope {
     Agents,
 }
 
-const fn needs(
-    command: &'static str,
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    scope: Scope,
-) -> Needed {
-    Needed {
-        verb,
-        group,
-        resource,
-        scope,
-        command,
-    }
-}
-
-const EXTENSIONS: &str = "apiextensions.k8s.io";
-const ADMISSION: &str = "admissionregistration.k8s.io";
-const RIGHTS: &[Needed] = &[
-    needs(
+/// The rights that subcommands need: the subcommand, the verb, the resource with its group or its subresource, and where.
+const RIGHTS: &[(&str, &str, &str, Scope)] = &[
+    (
         "devices",
         "list",
-        names::GROUP,
-        "configurations",
+        "configurations.akri.sh",
         Scope::Namespaces,
     ),
-    needs(
-        "devices",
-        "list",
-        names::GROUP,
-        "instances",
-        Scope::Namespaces,
-    ),
-    needs("devices", "list", "", "pods", Scope::Namespaces),
-    needs("top", "watch", names::GROUP, "instances", Scope::Namespaces),
-    needs("why", "get", "", "pods", Scope::Namespaces),
-    needs("why", "list", names::GROUP, "nodedevices", Scope::Cluster),
-    needs("why", "list", "", "nodes", Scope::Cluster),
-    needs("why", "list", "", "events", Scope::Namespaces),
-    needs(
+    ("devices", "list", "instances.akri.sh", Scope::Namespaces),
+    ("devices", "list", "pods", Scope::Namespaces),
+    ("top", "watch", "instances.akri.sh", Scope::Namespaces),
+    ("why", "get", "pods", Scope::Namespaces),
+    ("why", "list", "nodedevices.akri.sh", Scope::Cluster),
+    ("why", "list", "nodes", Scope::Cluster),
+    ("why", "list", "events", Scope::Namespaces),
+    (
         "check",
         "get",
-        EXTENSIONS,
-        "customresourcedefinitions",
+        "customresourcedefinitions.apiextensions.k8s.io",
         Scope::Cluster,
     ),
-    needs("check", "get", "apps", "daemonsets", Scope::Agents),
-    needs("check", "get", "apps", "deployments", Scope::Agents),
-    needs("doctor", "list", "apps", "daemonsets", Scope::AllNamespaces),
-    needs(
+    ("check", "get", "daemonsets.apps", Scope::Agents),
+    ("check", "get", "deployments.apps", Scope::Agents),
+    ("doctor", "list", "daemonsets.apps", Scope::AllNamespaces),
+    ("doctor", "list", "deployments.apps", Scope::AllNamespaces),
+    (
         "doctor",
         "list",
-        "apps",
-        "deployments",
-        Scope::AllNamespaces,
-    ),
-    needs(
-        "doctor",
-        "list",
-        ADMISSION,
-        "validatingadmissionpolicies",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
         Scope::Cluster,
     ),
-    needs("discover --node", "get", "", "pods", Scope::Agents),
-    needs("discover --node", "create", "", "pods/exec", Scope::Agents),
-    needs("tidy", "patch", "", "nodes/status", Scope::Cluster),
-    needs(
+    ("discover --node", "get", "pods", Scope::Agents),
+    ("discover --node", "create", "pods/exec", Scope::Agents),
+    ("tidy", "patch", "nodes/status", Scope::Cluster),
+    (
         "uninstall",
         "delete",
-        names::GROUP,
-        "configurations",
+        "configurations.akri.sh",
         Scope::AllNamespaces,
     ),
 ];
@@ -268,8 +222,8 @@ fn is_of_the_chart<K: Resource>(object: &K) -> bool {
 async fn rights(client: &Client, home: Option<&str>) -> anyhow::Result<Vec<Right>> {
     let own = client.default_namespace();
     let mut rights = vec![];
-    for needed in RIGHTS {
-        let (namespace, place) = match needed.scope {
+    for (command, verb, resource, scope) in RIGHTS {
+        let (namespace, place) = match scope {
             Scope::Cluster => (None, String::new()),
             Scope::AllNamespaces | Scope::Namespaces => (None, " in all namespaces".to_owned()),
             Scope::Agents => {
@@ -278,24 +232,21 @@ async fn rights(client: &Client, home: Option<&str>) -> anyhow::Result<Vec<Right
                 (Some(home), format!(" in the namespace {home}"))
             }
         };
-        let granted = if is_allowed(client, needed, namespace).await? {
+        let may = |namespace| is_allowed(client, verb, resource, namespace);
+        let granted = if may(namespace).await? {
             Granted::Whole
-        } else if let Scope::Namespaces = needed.scope
-            && is_allowed(client, needed, Some(own)).await?
+        } else if let Scope::Namespaces = scope
+            && may(Some(own)).await?
         {
             Granted::In(own.to_owned())
         } else {
             Granted::Nothing
         };
-        let resource = match needed.group {
-            "" => needed.resource.to_owned(),
-            group => format!("{}.{group}", needed.resource),
-        };
         rights.push(Right {
-            verb: needed.verb,
+            verb,
             resource,
             place,
-            command: needed.command,
+            command,
             granted,
         });
     }
@@ -305,16 +256,18 @@ async fn rights(client: &Client, home: Option<&str>) -> anyhow::Result<Vec<Right
 /// Asks about one right, in one namespace or in all.
 async fn is_allowed(
     client: &Client,
-    needed: &Needed,
+    verb: &str,
+    resource: &str,
     namespace: Option<&str>,
 ) -> anyhow::Result<bool> {
-    let (name, subresource) = match needed.resource.split_once('/') {
+    let (name, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let (name, subresource) = match name.split_once('/') {
         Some((name, subresource)) => (name, Some(subresource.to_owned())),
-        None => (needed.resource, None),
+        None => (name, None),
     };
     let attributes = ResourceAttributes {
-        verb: Some(needed.verb.to_owned()),
-        group: Some(needed.group.to_owned()),
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
         resource: Some(name.to_owned()),
         subresource,
         namespace: namespace.map(str::to_owned),

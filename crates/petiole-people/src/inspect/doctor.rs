@@ -64,7 +64,7 @@ pub struct Rollout {
 pub struct Right {
     pub verb: &'static str,
     /// The resource with its group, such as `daemonsets.apps`.
-    pub resource: String,
+    pub resource: &'static str,
     /// The words for the place in which it is needed, such as ` in all namespaces`; empty for objects in no namespace.
     pub place: String,
     /// The command that needs it.

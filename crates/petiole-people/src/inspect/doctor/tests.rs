@@ -289,7 +289,7 @@ fn an_update_that_a_dead_node_holds_up_says_so() {
 fn a_right_that_is_missing_is_named_with_its_place_and_its_command() {
     let lists = |granted: Granted| Right {
         verb: "list",
-        resource: "instances.akri.sh".to_owned(),
+        resource: "instances.akri.sh",
         place: " in all namespaces".to_owned(),
         command: "devices",
         granted,
