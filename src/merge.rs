@@ -11,6 +11,7 @@
 //! | `create.rs`, `own_names.rs` | which devices get an Instance, and its name |
 //! | `change.rs`, `status.rs` | which nodes an Instance names, and what it says |
 //! | `stale.rs` | which entries of an Instance are of no use |
+//! | `room.rs` | which new properties have room in memory |
 //! | `end.rs`, `finalizers.rs` | when it is deleted, and that nothing of Akri's delays it |
 //! | `events.rs` | what is said of a device that comes or goes |
 //! | `alone.rs` | all that, for a node without a cluster |
@@ -24,8 +25,10 @@ pub(crate) mod finalizers;
 mod own_names;
 pub(crate) mod plan;
 mod reports;
+mod room;
 mod stale;
 pub(crate) mod status;
 
 pub(crate) use events::{InstanceEvent, listed};
 pub(crate) use reports::DeviceReports;
+pub(crate) use room::{Taken, kept_bytes};

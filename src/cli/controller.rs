@@ -9,8 +9,15 @@ use crate::{
 };
 use clap::{Args, builder::NonEmptyStringValueParser};
 use petiole_cli::{scope::ScopeFlags, signals::until_signal};
-use std::net::SocketAddr;
+use std::{fs, net::SocketAddr};
 use tracing::info;
+
+/// The file with the memory limit of this container: a number of bytes, or `max` (Linux, `admin-guide/cgroup-v2`).
+const MEMORY_LIMIT: &str = "/sys/fs/cgroup/memory.max";
+/// The most bytes of all Instances in the memory of a controller that has no memory limit; otherwise a third of that limit. A namespace, and
+/// in it a Configuration, may have half of what the others leave. Beyond it: devices and new properties of the Configuration that
+/// exceeds its part are left out (`TooManyDevices`).
+const ALL_INSTANCES_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Debug, Args)]
 pub struct Flags {
@@ -82,6 +89,7 @@ impl Flags {
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
             device_lists: self.device_lists,
+            instances_bytes: instances_bytes(fs::read_to_string(MEMORY_LIMIT).ok()),
             claims: self.dra.then_some(prefixes),
             device_networks: DeviceNetworks::new(
                 self.device_service_networks,
@@ -91,10 +99,29 @@ impl Flags {
     }
 }
 
+/// Returns the bytes that all Instances may have, of the content of the file with the memory limit.
+fn instances_bytes(limit: Option<String>) -> usize {
+    let limit = limit.and_then(|limit| limit.trim().parse::<usize>().ok());
+    limit.map_or(ALL_INSTANCES_BYTES_MAX, |limit| limit / 3)
+}
+
 pub(super) async fn run(flags: Flags) -> anyhow::Result<()> {
     let settings = flags.settings();
     metrics().begin_controller();
     info!(identity = %settings.identity, namespace = %settings.namespace, "controller starting");
     let client = cluster::client().await?;
     until_signal(|shutdown| controller::run(settings, client, shutdown)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_may_have_a_third_of_the_memory_limit() {
+        let limit = |text: &str| instances_bytes(Some(text.to_owned()));
+        assert_eq!(limit("268435456\n"), 89_478_485);
+        assert_eq!(limit("max\n"), ALL_INSTANCES_BYTES_MAX);
+        assert_eq!(instances_bytes(None), ALL_INSTANCES_BYTES_MAX);
+    }
 }

@@ -218,6 +218,7 @@ pub(crate) fn settings(identity: &str) -> Settings {
         device_lists: false,
         claims: None,
         device_networks: crate::model::networks::DeviceNetworks::default(),
+        instances_bytes: usize::MAX,
     }
 }
 

@@ -10,7 +10,9 @@ use crate::{
         names,
         node_devices::{ConfigurationView, NodeDevices},
     },
+    merge::kept_bytes,
     model::{
+        division::Division,
         instance_name::InstanceKey,
         names::{ObjectKey, shortened},
         typed_names::{ConfigurationKey, NodeName},
@@ -125,6 +127,8 @@ pub(super) struct Index {
     pub(super) jobs: Tagged<ObjectKey>,
     pub(super) slices: Tagged<ObjectKey>,
     pub(super) views: Tagged<(NodeName, usize)>,
+    /// Who has which part of the bytes that all Instances may have in memory.
+    pub(super) instance_bytes: Division,
     /// The Configurations that name their Instances.
     naming: BTreeSet<ConfigurationKey>,
     /// The part of each Configuration and each Instance, by its uid.
@@ -170,6 +174,11 @@ impl Index {
     ) {
         let of = turned.map(|object| Some((&object?.metadata, key.name.as_str())));
         (self.configurations).follow(key, of, &mut self.uids, touched);
+        match turned {
+            [None, Some(_)] => self.instance_bytes.join(key),
+            [Some(_), None] => self.instance_bytes.leave(key),
+            [Some(_), Some(_)] | [None, None] => {}
+        }
         let [was, is] = turned;
         if is.is_some_and(|is| is.spec.instance_name.is_some()) {
             self.naming.insert(key.clone())
@@ -193,6 +202,7 @@ impl Index {
             Some((&object.metadata, object.spec.configuration_name.as_str()))
         });
         self.instances.follow(key, of, &mut self.uids, touched);
+        self.count(key, turned);
         // Its name is free or taken now, for a device of the Configuration that the name begins with.
         if let [None, Some(it)] | [Some(it), None] = turned {
             let of = key.name.configuration();
@@ -205,6 +215,18 @@ impl Index {
                     touched.parts.insert(part);
                 }
             }
+        }
+    }
+
+    /// Counts the bytes of an Instance.
+    fn count(&mut self, key: &InstanceKey, turned: Turned<&Instance>) {
+        let of = |it: &Instance| it.spec.configuration_key(&key.namespace);
+        let [was, is] = turned.map(|it| it.map(|it| (of(it), kept_bytes(it))));
+        if was != is {
+            was.iter()
+                .for_each(|(of, it)| self.instance_bytes.give_back(of, *it));
+            is.iter()
+                .for_each(|(of, it)| self.instance_bytes.take(of, *it));
         }
     }
 

@@ -16,6 +16,7 @@ use crate::{
     api::{configuration::Configuration, instance::Instance, node_devices::NodeDevices},
     cluster::{changes::Change, watch::Objects},
     model::{
+        division::Division,
         instance_name::{InstanceKey, InstanceName},
         names::{Key, ObjectKey},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
@@ -50,6 +51,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Returns one whose Instances may have so many bytes in memory.
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        let mut cluster = Self::default();
+        cluster.index.instance_bytes = Division::new(bytes);
+        cluster
+    }
+
     /// Returns whether the objects of all kinds are known.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.len() == KINDS
@@ -87,8 +95,11 @@ impl Cluster {
         let named = instances.keys().map(|key| part_of(&key.name).into_owned());
         owned.extend(named.map(Tag::Instance));
         let unreadable = whole.unreadable.iter();
+        let configurations = only(&whole.configurations, index.configurations.with(&of_part));
+        let room = |of: &ConfigurationKey| (of.clone(), index.instance_bytes.room(of));
         World {
-            configurations: only(&whole.configurations, index.configurations.with(&of_part)),
+            room: configurations.keys().map(room).collect_map(),
+            configurations,
             unreadable: unreadable
                 .filter(|(key, _)| part_of(&key.name) == name)
                 .map(|(key, error)| (key.clone(), error.clone()))

@@ -45,7 +45,8 @@ pub(super) async fn run(
     let mut not_offered = shared.not_offered.subscribe();
     let mut recalled = shared.recalled.subscribe();
     let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now(shared))
-        .allowing(shared.settings.device_networks.clone());
+        .allowing(shared.settings.device_networks.clone())
+        .with_room(shared.settings.instances_bytes);
     let (mut open, mut counts) = (FuturesUnordered::new(), Counts::new());
     while !shutdown.is_cancelled() {
         let is_complete = turns.is_listed();

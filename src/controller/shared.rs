@@ -41,6 +41,8 @@ pub struct Settings {
     pub device_lists: bool,
     /// The networks whose devices may have names in the cluster.
     pub device_networks: DeviceNetworks,
+    /// The most bytes that all Instances may have in memory.
+    pub instances_bytes: usize,
     /// Set if devices are offered to the scheduler, where Configurations say so: the prefixes that their resources may have.
     pub claims: Option<ResourcePrefixes>,
 }

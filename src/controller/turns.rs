@@ -92,6 +92,13 @@ impl Turns {
         self
     }
 
+    /// Lets all Instances have so many bytes in memory.
+    #[must_use]
+    pub(crate) fn with_room(mut self, bytes: usize) -> Self {
+        self.cluster = Cluster::with_room(bytes);
+        self
+    }
+
     /// Returns the whole cluster as it is known.
     pub(crate) fn world(&self) -> &World {
         self.cluster.whole()

@@ -45,6 +45,8 @@ pub(crate) struct World {
     /// Configurations that are there and cannot be read, with what is wrong.
     pub(crate) unreadable: BTreeMap<ConfigurationKey, String>,
     pub(crate) instances: BTreeMap<InstanceKey, Arc<Instance>>,
+    /// The bytes that the Instances of each Configuration may have in memory beside those that they have, if that is bounded.
+    pub(crate) room: BTreeMap<ConfigurationKey, usize>,
     /// The nodes by name. All parts share them.
     pub(crate) nodes: Arc<BTreeMap<NodeName, Arc<NodeState>>>,
     /// The NodeDevices, by the name of the node. All parts share them.

@@ -2,6 +2,7 @@
 use super::{
     plan::{Change, Fate, LeftOut, Merge, Surroundings},
     reports::DeviceReports,
+    room::Taken,
 };
 use crate::{
     api::{
@@ -63,6 +64,11 @@ impl Surroundings for Alone<'_> {
         None
     }
 
+    /// An agent bounds what it reports.
+    fn room(&self, _: &ConfigurationKey) -> usize {
+        usize::MAX
+    }
+
     fn unseen_for(&self, _: &Instance) -> Option<Duration> {
         None
     }
@@ -96,6 +102,7 @@ impl Alone<'_> {
             reports: &DeviceReports::new(views, instances),
             labels: BTreeMap::from([(names::node_label(self.node), self.node)]),
             now,
+            taken: Taken::default(),
         };
         let steps = instances.iter().filter_map(|(key, instance)| {
             let key = key.clone();

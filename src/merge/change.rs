@@ -14,6 +14,7 @@ use crate::{
         names,
     },
     model::{
+        budget::kept_bytes,
         container_edits::stored_copy,
         instance_name::InstanceKey,
         patch::{add, remove, test, with_map},
@@ -166,7 +167,11 @@ impl Merge<'_> {
         // A report has the device's own; of another Configuration than the agent has, the next report will be about it.
         let both = said.zip(configuration.map(|of| &of.spec.broker_properties));
         let all = both.map(|(own, configured)| stored_copy(own, configured));
-        let all = all.filter(|now| *now != instance.spec.broker_properties);
+        let before = &instance.spec.broker_properties;
+        let all = all.filter(|now| now != before).filter(|now| {
+            let more = kept_bytes(now).saturating_sub(kept_bytes(before));
+            self.takes(&identity.configuration, more)
+        });
         operations.extend(all.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let noted = |name: &str| annotations.and_then(|all| all.get(name));

@@ -3,6 +3,7 @@ use super::{
     own_names::OwnNames,
     plan::{LeftOut, Merge},
     reports::{Identity, NodeReports, is_same_host, names_of, rank},
+    room::kept_bytes,
 };
 use crate::{
     api::{
@@ -79,13 +80,17 @@ impl Merge<'_> {
             };
             let seen = first_in_order(name.as_str(), seen, most.unwrap_or(usize::MAX));
             let usage = self.usage(&key(name), configuration.spec.capacity, &seen);
-            if let Some(instance) = instance(device, configuration, name, &seen, usage) {
+            let new = instance(device, configuration, name, &seen, usage);
+            if let Some(instance) = new.filter(|new| self.takes(of, kept_bytes(new))) {
                 places.take(place);
                 names.insert(key(name));
                 made.push(instance);
             }
         }
         own_names.report(&mut left_out);
+        for (of, problem) in self.taken.short() {
+            left_out.entry(of).or_insert(problem);
+        }
         (made, left_out)
     }
 

@@ -3,6 +3,7 @@
 use super::{
     events::InstanceEvent,
     reports::{DeviceReports, NodeReports},
+    room::Taken,
 };
 use crate::{
     api::{
@@ -54,6 +55,9 @@ pub(crate) trait Surroundings {
     /// Returns the slots of an Instance of this name that was deleted a short time ago: containers may still have them.
     fn slots_before(&self, key: &InstanceKey) -> Option<&BTreeMap<String, String>>;
 
+    /// Returns the bytes that the Instances of a Configuration may have in memory beside those that they have.
+    fn room(&self, of: &ConfigurationKey) -> usize;
+
     /// Returns how long no node has seen the device of an Instance; `None` if that was not watched.
     fn unseen_for(&self, instance: &Instance) -> Option<Duration>;
 }
@@ -69,6 +73,8 @@ pub(crate) struct Merge<'a> {
     /// The nodes that exist, by their labels.
     pub(crate) labels: BTreeMap<String, &'a NodeName>,
     pub(crate) now: Timestamp,
+    /// The bytes that this plan gives to Instances.
+    pub(crate) taken: Taken,
 }
 
 /// The problem of each Configuration with a device that gets no Instance, because its names or all places are taken, or with an
@@ -130,6 +136,11 @@ impl Merge<'_> {
             }),
             Some(left) => Fate::EndsIn(left),
         }
+    }
+
+    /// Takes room for an Instance of a Configuration, if there is any.
+    pub(super) fn takes(&self, of: &ConfigurationKey, bytes: usize) -> bool {
+        self.taken.take(self.surroundings.room(of), of, bytes)
     }
 
     pub(super) fn is_gone(&self, node: &NodeName) -> bool {

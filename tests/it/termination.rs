@@ -111,6 +111,7 @@ async fn a_controller_that_gets_sigterm_ends_without_an_error() {
             device_lists: false,
             claims: None,
             device_networks: petiole::model::networks::DeviceNetworks::default(),
+            instances_bytes: usize::MAX,
         };
         let controller = controller::run(settings, api_server(watches.clone()), stop.clone());
         // These watches are open: the Lease, Configurations, Instances, Nodes, Pods, Jobs, Services.

@@ -12,7 +12,7 @@ use crate::{
     api::{configuration::Configuration, defaults, instance::Instance, names},
     controller::{outcome::Problems, queue::Waits, reported::Reported, world::World},
     merge::{
-        DeviceReports, InstanceEvent,
+        DeviceReports, InstanceEvent, Taken,
         finalizers::without_akris,
         plan::{self as merge, End, Fate, Merge, Surroundings, held_slots},
     },
@@ -124,6 +124,7 @@ pub(crate) fn plan(reported: &Reported<'_>, memory: &NodeMemory, now: Now) -> Pl
             .map(|name| (names::node_label(name), name))
             .collect(),
         now: now.clock,
+        taken: Taken::default(),
     };
     let mut plan = Plan::default();
     let wake = memory.wake_in(now.instant).into_iter();
@@ -213,6 +214,10 @@ impl Surroundings for Planner<'_> {
 
     fn slots_before(&self, key: &InstanceKey) -> Option<&BTreeMap<String, String>> {
         self.world.held_before.usage(key)
+    }
+
+    fn room(&self, of: &ConfigurationKey) -> usize {
+        self.world.room.get(of).copied().unwrap_or(usize::MAX)
     }
 
     fn unseen_for(&self, instance: &Instance) -> Option<Duration> {

@@ -29,6 +29,14 @@ pub fn text_bytes(texts: &BTreeMap<String, String>) -> usize {
         .sum()
 }
 
+/// The bytes that a name and its value take in memory beside their text.
+const ENTRY_BYTES: usize = 96;
+
+/// Returns the bytes that names and values take in memory.
+pub fn kept_bytes(texts: &BTreeMap<String, String>) -> usize {
+    text_bytes(texts) + ENTRY_BYTES * texts.len()
+}
+
 /// Returns the bytes of a value as JSON.
 pub fn json_bytes(value: &impl Serialize) -> usize {
     // Maps with texts as keys are always JSON.

@@ -14,20 +14,27 @@ pub fn share(left: i64, own: i64) -> i64 {
 }
 
 /// A thing that namespaces and their Configurations have parts of.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Division {
     /// What nobody has; it is below zero if there is too much.
     free: i64,
     namespaces: BTreeMap<String, Namespace>,
 }
 
-#[derive(Debug, Default)]
+impl Default for Division {
+    /// Returns one of a thing without an end.
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Namespace {
     taken: i64,
     of: BTreeMap<ConfigurationName, Part>,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Part {
     taken: i64,
     /// How often the Configuration has joined.
@@ -91,6 +98,11 @@ impl Division {
             share(all - others - own, own)
         };
         unsigned(most.min(own.saturating_add(self.free.max(0))))
+    }
+
+    /// Returns what a Configuration may have beside what it has.
+    pub fn room(&self, key: &ConfigurationKey) -> usize {
+        self.most(key).saturating_sub(self.own(key))
     }
 
     fn part(&mut self, key: &ConfigurationKey) -> &mut Part {

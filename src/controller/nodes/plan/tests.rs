@@ -5,6 +5,7 @@ mod most_nodes;
 mod named;
 mod parts;
 mod properties;
+mod room;
 mod stolen;
 
 use super::*;
