@@ -11,15 +11,21 @@ pub(crate) mod plan;
 pub(crate) mod report;
 mod specs;
 
-use super::{outcome::Note, pod_state::one_line, queue::Waits, reported::Reported, world::World};
+use super::{
+    outcome::{Note, Outcome},
+    pod_state::one_line,
+    queue::Waits,
+    reported::Reported,
+    world::World,
+};
 use crate::{
     api::reason::Reason,
     cluster::events::about,
     model::{names::ObjectKey, resource_name::ResourcePrefix},
 };
 use k8s_openapi::jiff::Timestamp;
-use memory::{BrokerMemory, Notice, Outcome};
-pub(crate) use perform::Performed;
+use memory::BrokerMemory;
+use outcome::Notice;
 pub(super) use perform::perform;
 use plan::{Action, Input, plan};
 use report::Reports;
@@ -129,7 +135,7 @@ fn log(action: &Action, outcome: &Outcome) {
         Action::Remember { instance, .. } => ("generation of the broker Job noted", instance, ""),
     };
     match outcome {
-        Outcome::Done => info!(%object, why, "{what}"),
+        Outcome::Done | Outcome::Partly => info!(%object, why, "{what}"),
         Outcome::Gone => debug!(%object, why, "not {what}: it is gone"),
         Outcome::Taken => info!(%object, why, "not {what}: a Pod of somebody else has the name"),
         Outcome::Conflict => debug!(%object, why, "not {what}: it is another one now"),

@@ -7,7 +7,7 @@ mod request;
 
 use super::{
     nodes::that_may_run,
-    outcome::{Tried, Written, tried},
+    outcome::{Outcome, Written, tried},
     queue::Waits,
     reported::Reported,
     shared::Shared,
@@ -58,7 +58,7 @@ impl Evictions {
 
     /// Takes in the result of an action.
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Instant) {
-        if matches!(written.tried, Tried::Done | Tried::Partly) {
+        if matches!(written.outcome, Outcome::Done | Outcome::Partly) {
             let of = (action.configuration.clone(), action.node.clone());
             self.evicted.insert(of, now);
         }
@@ -80,18 +80,19 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     let mut all = vec![];
     for holder in &found.certain {
         let evicted = timeout_at(until, evict(shared, action, holder)).await;
-        all.push(evicted.unwrap_or(Tried::Failed));
+        all.push(evicted.unwrap_or_else(|_| Outcome::Failed("there is no time left".to_owned())));
     }
-    Written::new(whole(&all))
+    Written::new(whole(all))
 }
 
 /// Returns the result of several evictions.
-fn whole(all: &[Tried]) -> Tried {
-    match (all.contains(&Tried::Done), all.contains(&Tried::Failed)) {
-        (true, true) => Tried::Partly,
-        (true, false) => Tried::Done,
-        (false, true) => Tried::Failed,
-        (false, false) => Tried::Gone,
+fn whole(all: Vec<Outcome>) -> Outcome {
+    let is_done = all.contains(&Outcome::Done);
+    match all.into_iter().find(Outcome::is_failed) {
+        Some(_) if is_done => Outcome::Partly,
+        Some(failed) => failed,
+        None if is_done => Outcome::Done,
+        None => Outcome::Gone,
     }
 }
 
@@ -116,7 +117,7 @@ async fn pods_of(shared: &Shared, action: &Action) -> kube::Result<Vec<PodPart>>
     Ok(pods)
 }
 
-async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>) -> Tried {
+async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>) -> Outcome {
     let (key, why) = (key_of(&pod.metadata), action.why(of));
     let events = &shared.events;
     match request::evict(&shared.client, pod).await {
@@ -128,11 +129,11 @@ async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>
                 let text = format!("Pod {key} is evicted, because {why}");
                 events.normal(about(&**instance), reason, text);
             }
-            Tried::Done
+            Outcome::Done
         }
         Err(e) if is_not_found(&e) || is_conflict(&e) => {
             debug!(pod = %key, "not evicted, it is gone: {e}");
-            Tried::Gone
+            Outcome::Gone
         }
         // A disruption budget, mostly.
         Err(e) => {
@@ -145,7 +146,7 @@ async fn evict(shared: &Shared, action: &Action, Holder { pod, of }: &Holder<'_>
             for Lost { instance, .. } in action.named(of) {
                 events.warning(about(&**instance), reason, text.clone());
             }
-            Tried::Failed
+            Outcome::Failed(says)
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::{
     news::answered,
     nodes::absent_node::{Now, Pods},
-    outcome::{Tried, Written},
+    outcome::{Outcome, Written},
     parts::News,
     turn::{Answer, Request},
     turns::Turns,
@@ -92,7 +92,7 @@ impl Controller {
             Request::Look(_) => Answer::Pods(Pods::Unknown),
             Request::Status(action) => {
                 let Object::Configuration(key) = &action.object else {
-                    return Ok(Answer::Written(Written::new(Tried::Done)));
+                    return Ok(Answer::Written(Written::new(Outcome::Done)));
                 };
                 let mut patch = action.patch.clone();
                 // A test for `null` holds of what is not there, and fails in this crate.
@@ -105,7 +105,7 @@ impl Controller {
                 Answer::Written(Written::with(answered(written, |c| c)))
             }
             Request::Device(_) | Request::Service(_) | Request::List(_) | Request::Eviction(_) => {
-                Answer::Written(Written::new(Tried::Done))
+                Answer::Written(Written::new(Outcome::Done))
             }
             Request::Broker(action) => anyhow::bail!("a broker is missing: {action:?}"),
         })

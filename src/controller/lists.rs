@@ -10,7 +10,7 @@ pub(crate) mod serve;
 
 use super::{
     clock::elapsed,
-    outcome::{Problems, Tried, Written, tried},
+    outcome::{Outcome, Problems, Written, tried},
     pod_state::one_line,
     queue::Waits,
     shared::Shared,
@@ -98,7 +98,7 @@ impl Lists {
 
     /// Takes in the result of an action.
     pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Timestamp) {
-        let is_done = written.tried == Tried::Done;
+        let is_done = written.outcome == Outcome::Done;
         if let Action::Write(_, list) = action {
             self.owed += list.text.len();
         }
@@ -118,7 +118,7 @@ impl Lists {
                 };
                 self.kept.insert(owner.key.clone(), kept);
             }
-            Action::Delete(owner) if is_done || written.tried == Tried::Gone => {
+            Action::Delete(owner) if is_done || written.outcome == Outcome::Gone => {
                 self.kept.remove(&owner.key);
             }
             Action::Write(..) | Action::Delete(_) => {}
@@ -155,16 +155,16 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     let api: Api<ConfigMap> = Api::namespaced(shared.client.clone(), &key.namespace);
     match action {
         Action::Write(owner, list) => match write(&api, owner, list).await {
-            Ok(_) if list.left_out == 0 => Written::new(Tried::Done),
-            Ok(_) => Written::new(Tried::Done).with_problem(too_large(&key, list)),
+            Ok(_) if list.left_out == 0 => Written::new(Outcome::Done),
+            Ok(_) => Written::new(Outcome::Done).with_problem(too_large(&key, list)),
             Err(e) => refused(&key, e),
         },
         Action::Delete(owner) => match delete(&api, owner).await {
             // It is another one's.
-            Err(e) if is_unprocessable(&e) => Written::new(Tried::Gone),
+            Err(e) if is_unprocessable(&e) => Written::new(Outcome::Gone),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 warn!(object = %key, "the ConfigMap stays, delete it yourself: {}", status.message);
-                Written::new(Tried::Gone)
+                Written::new(Outcome::Gone)
             }
             deleted => Written::new(tried(&key, "delete the ConfigMap", deleted)),
         },
@@ -254,7 +254,7 @@ fn refused(key: &ObjectKey, e: kube::Error) -> Written {
         return Written::new(tried(key, "write the ConfigMap", Err(e)));
     };
     let note = one_line(&format!("ConfigMap {} {why}", key.name));
-    Written::new(Tried::Failed).with_problem(Problem::new(Reason::DeviceListRefused, note))
+    Written::failed(&note).with_problem(Problem::new(Reason::DeviceListRefused, note))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) use lost::{is_working, settles_in};
 
 use super::{
     news::answered,
-    outcome::{Note, Problems, Tried, Written, tried},
+    outcome::{Note, Outcome, Problems, Written, tried},
     queue::Waits,
     reported::Reported,
     shared::Shared,
@@ -182,7 +182,7 @@ pub(crate) fn taken_for_gone(action: &Action) -> BTreeSet<NodeName> {
 /// Carries out an action.
 pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
     if !not_gone(shared, taken_for_gone(action)).await.is_empty() {
-        return Written::new(Tried::Failed);
+        return Written::failed("a node that counts as deleted may be there");
     }
     match action {
         Action::Change(change) => change_instance(shared, change).await,
@@ -201,7 +201,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
             if let Some(of) = orphan_of
                 && !is_gone(shared, of).await
             {
-                return Written::new(Tried::Failed);
+                return Written::failed("its Configuration may be there");
             }
             let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
             let this = deletion_of(uid.clone(), Some(resource_version));
@@ -227,7 +227,7 @@ pub(super) async fn act(shared: &Shared, action: &Action) -> Written {
 async fn change_instance(shared: &Shared, change: &Change) -> Written {
     let Change { key, .. } = change;
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &key.namespace);
-    let mut written = Written::new(Tried::Done);
+    let mut written = Written::new(Outcome::Done);
     if let Some(patch) = &change.patch {
         match (api.patch(
             &key.name,
@@ -267,7 +267,7 @@ async fn change_instance(shared: &Shared, change: &Change) -> Written {
         }
         written.objects.push(vec![seen(changed)].into());
     });
-    written.tried = tried(key, "write the health of the device", result);
+    written.outcome = tried(key, "write the health of the device", result);
     written
 }
 
@@ -288,12 +288,12 @@ async fn create(shared: &Shared, instance: &Instance) -> Written {
         // The replica that led before has created it: the watch will show it, unless nobody can read it.
         Err(e) if is_conflict(&e) => {
             debug!(instance = %key, "not created, it is there: {e}");
-            Written::new(Tried::Failed)
+            Written::failed("it is there")
         }
         // No other object would make it another creation.
         Err(e) => {
             warn!(instance = %key, "cannot create the Instance; tried again: {e}");
-            let written = Written::new(Tried::Failed);
+            let written = Written::failed(reason(&e));
             if code(&e).is_none_or(is_busy) {
                 return written;
             }
@@ -309,7 +309,7 @@ async fn is_gone(shared: &Shared, key: &ConfigurationKey) -> bool {
     matches!(api.get_metadata_opt(&key.name).await, Ok(None))
 }
 
-async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Tried {
+async fn delete_node_devices(shared: &Shared, node: &NodeName, uid: &str) -> Outcome {
     let api: Api<NodeDevices> = Api::all(shared.client.clone());
     let result = api.delete(node, &deletion_of(uid.to_owned(), None)).await;
     let key = ObjectKey::new("", node);

@@ -180,7 +180,7 @@ async fn send(shared: &Shared, request: &Request) -> Answer {
     match request {
         Request::Look(node) => Answer::Pods(nodes::pods_of(shared, node).await),
         Request::Device(action) => Answer::Written(nodes::act(shared, action).await),
-        Request::Broker(action) => Answer::Performed(brokers::perform(shared, action).await),
+        Request::Broker(action) => Answer::Written(brokers::perform(shared, action).await),
         Request::Service(action) => Answer::Written(services::act(shared, action).await),
         Request::List(action) => Answer::Written(lists::act(shared, action).await),
         Request::Status(action) => Answer::Written(status::act(shared, action).await),

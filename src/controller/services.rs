@@ -6,7 +6,7 @@ mod plan;
 
 use super::{
     news::{News, answered},
-    outcome::{Problems, Tried, Written, tried},
+    outcome::{Outcome, Problems, Written, tried},
     pod_state::one_line,
     queue::Waits,
     shared::Shared,
@@ -181,8 +181,8 @@ where
             }
             Ok(Some(_)) => return Err(name_is_taken(kind, &apply.owner, &key)),
             Err(e) => {
-                let written = tried(&key, "look for it", Err(e));
-                return Err(Written::new(written));
+                let outcome = tried(&key, "look for it", Err(e));
+                return Err(Written::new(outcome));
             }
         }
     }
@@ -218,7 +218,7 @@ fn refused(apply: &Apply, status: &Status) -> Written {
     };
     let (kind, name) = (apply.kind.name(), &apply.key.name);
     let note = format!("{kind} {name} is refused: {}; {remedy}", status.message);
-    with_problem(Tried::Failed, reason, &note)
+    with_problem(Outcome::Failed(status.message.clone()), reason, &note)
 }
 
 pub(super) fn name_is_taken(kind: Kind, owner: &Owner, key: &ObjectKey) -> Written {
@@ -228,12 +228,12 @@ pub(super) fn name_is_taken(kind: Kind, owner: &Owner, key: &ObjectKey) -> Writt
         key.name,
         owner.kind
     );
-    with_problem(Tried::Done, Reason::ServiceNameTaken, &note)
+    with_problem(Outcome::Done, Reason::ServiceNameTaken, &note)
 }
 
 /// The status of the Configuration says it, in the log and in an Event, too.
-fn with_problem(tried: Tried, reason: Reason, note: &str) -> Written {
-    Written::new(tried).with_problem(Problem::new(reason, one_line(note)))
+fn with_problem(outcome: Outcome, reason: Reason, note: &str) -> Written {
+    Written::new(outcome).with_problem(Problem::new(reason, one_line(note)))
 }
 
 /// A spec that does not have the types of a ServiceSpec is answered with 500, as a server that is ill would.
@@ -285,7 +285,7 @@ mod tests {
         for action in services.plan("cam", world, now).0 {
             let acted = act(shared, &action).await;
             services.settle("cam", &action, acted.problem);
-            is_done &= acted.tried == Tried::Done;
+            is_done &= acted.outcome == Outcome::Done;
         }
         is_done
     }

@@ -1,8 +1,8 @@
 //! Takes in what the answers to requests say.
 use super::{
-    brokers::{self, Performed, memory::Outcome, plan::Action as BrokerAction},
+    brokers,
     nodes::{self, absent_node::Now, plan::Action as DeviceAction},
-    outcome::{Tried, Written},
+    outcome::{Outcome, Written},
     parts::News,
     status,
     turn::{Answer, Request},
@@ -26,13 +26,12 @@ impl Turns {
                 }
                 false
             }
-            (Request::Broker(action), Answer::Performed(performed)) => {
-                self.settle_broker(part, action, performed, now)
-            }
             (request, Answer::Written(written)) => {
                 self.settle_write(part, request, &written, now);
                 self.take_over(part, written.objects);
-                written.tried == Tried::Failed
+                // A broker that was not changed as planned waits, for whatever reason.
+                let is_broker = matches!(request, Request::Broker(_));
+                written.outcome.is_failed() || is_broker && written.outcome != Outcome::Done
             }
             (request, answer) => unreachable!("{answer:?} answers {request:?}"),
         }
@@ -43,13 +42,21 @@ impl Turns {
         match request {
             Request::Device(action) => {
                 self.devices.settle(action, written, now);
-                if written.tried == Tried::Done {
+                if written.outcome == Outcome::Done {
                     self.notes.extend(nodes::note_of_deletion(world, action));
                 }
                 if let DeviceAction::Delete { key, uid, .. } = action
-                    && matches!(written.tried, Tried::Done | Tried::Gone)
+                    && matches!(written.outcome, Outcome::Done | Outcome::Gone)
                 {
                     self.cluster.instance_deleted(key, uid);
+                }
+            }
+            Request::Broker(action) => {
+                let (outcome, steady) = (&written.outcome, self.clock.at(now.instant));
+                let note = self.brokers.settle(world, action, outcome, steady);
+                self.notes.extend(note);
+                if let Some((key, uid)) = brokers::deleted(action, outcome) {
+                    self.cluster.deleted(key, uid);
                 }
             }
             Request::Service(action) => {
@@ -59,31 +66,12 @@ impl Turns {
                 let steady = self.clock.at(now.instant);
                 self.lists.settle(action, written, steady);
             }
-            Request::Status(action) if written.tried == Tried::Done => {
+            Request::Status(action) if written.outcome == Outcome::Done => {
                 self.notes.extend(status::notes(world, action));
             }
             Request::Eviction(action) => self.evictions.settle(action, written, now.instant),
-            Request::Status(_) | Request::Look(_) | Request::Broker(_) => {}
+            Request::Status(_) | Request::Look(_) => {}
         }
-    }
-
-    /// Returns whether the broker was not changed as planned, for whatever reason.
-    fn settle_broker(
-        &mut self,
-        part: &str,
-        action: &BrokerAction,
-        Performed { outcome, object }: Performed,
-        now: Now,
-    ) -> bool {
-        let steady = self.clock.at(now.instant);
-        let world = self.cluster.whole();
-        let note = self.brokers.settle(world, action, &outcome, steady);
-        self.notes.extend(note);
-        if let Some((key, uid)) = brokers::deleted(action, &outcome) {
-            self.cluster.deleted(key, uid);
-        }
-        self.take_over(part, object);
-        outcome != Outcome::Done
     }
 
     /// Takes over the objects of an answer. The part itself looks at them in its next stage.

@@ -1,10 +1,10 @@
 //! Defines the turn of a part, its stages, and the requests that it sends. Pure.
 use super::{
-    brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
+    brokers::plan::Action as BrokerAction,
     evictions::plan::Action as EvictionAction,
     lists::plan::Action as ListAction,
     nodes::{absent_node::Pods, plan::Action as DeviceAction},
-    outcome::{Tried, Written},
+    outcome::Written,
     services::action::Action as ServiceAction,
     status::plan::Action as StatusAction,
 };
@@ -34,9 +34,6 @@ pub(crate) fn requests<A>(actions: Vec<A>, request: impl Fn(A) -> Request) -> Ve
 #[derive(Debug)]
 pub(crate) enum Answer {
     Pods(Pods),
-    /// The answer about a broker.
-    Performed(Performed),
-    /// The answer about anything else.
     Written(Written),
 }
 
@@ -45,15 +42,14 @@ impl Answer {
     pub(crate) fn none(request: &Request) -> Self {
         match request {
             Request::Look(_) => Self::Pods(Pods::Unknown),
-            Request::Broker(_) => Self::Performed(Performed {
-                outcome: Outcome::Failed("the API server does not answer".to_owned()),
-                object: None,
-            }),
             Request::Device(_)
+            | Request::Broker(_)
             | Request::Service(_)
             | Request::List(_)
             | Request::Status(_)
-            | Request::Eviction(_) => Self::Written(Written::new(Tried::Failed)),
+            | Request::Eviction(_) => {
+                Self::Written(Written::failed("the API server does not answer"))
+            }
         }
     }
 }

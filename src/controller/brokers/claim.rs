@@ -1,8 +1,11 @@
 //! Makes the ResourceClaimTemplate by which a broker has its device, before the broker.
-use super::{action::Action, memory::Outcome, outcome::outcome_of};
+use super::action::Action;
 use crate::{
     cluster::post,
-    controller::shared::{NAME, Shared},
+    controller::{
+        outcome::Outcome,
+        shared::{NAME, Shared},
+    },
 };
 use k8s_openapi::{
     api::resource::v1::ResourceClaimTemplate, apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -33,14 +36,14 @@ pub(super) async fn offer(shared: &Shared, action: &Action) -> Result<(), Outcom
     let api: Api<ResourceClaimTemplate> = Api::namespaced(client, &broker.key.namespace);
     let uri = format!("{}?fieldManager={NAME}", api.resource_url());
     let created: kube::Result<Template> = post(&shared.client, uri, claim).await;
-    match created.map_err(|e| outcome_of(&e)) {
+    match created.map_err(|e| Outcome::of(&e)) {
         Err(Outcome::Conflict) => {}
         created => return created.map(drop),
     }
     let name = claim["metadata"]["name"].as_str().unwrap_or_default();
     match api.get_metadata(name).await {
         Ok(there) => may_be_used(&there, &claim["metadata"]["ownerReferences"][0]),
-        Err(e) => Err(outcome_of(&e)),
+        Err(e) => Err(Outcome::of(&e)),
     }
 }
 

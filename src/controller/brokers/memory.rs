@@ -1,16 +1,17 @@
 //! Keeps the history of brokers from one look at the world to the next: failures, for their back-off, refused specs, and
 //! Pods that were replaced. Pure. A controller that starts knows nothing, and is right all the same.
-pub(crate) use super::outcome::{Notice, Outcome};
 use super::{
     action::{Action, Broker, Cause},
     avoided::Avoided,
     failures::{Failure, Failures},
+    outcome::Notice,
     specs::Specs,
 };
 use crate::{
     api::{instance::Instance, names},
     controller::{
         clock::elapsed,
+        outcome::Outcome,
         world::{BrokerPod, World},
     },
     model::names::ObjectKey,
@@ -219,7 +220,7 @@ impl BrokerMemory {
                     retry_in,
                 })
             }
-            Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
+            Outcome::Partly | Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
             }
         }
@@ -242,7 +243,9 @@ impl BrokerMemory {
                 self.failures.add(broker, Failure::Refused(message), now);
                 (self.specs).refuse(&broker.configuration, &broker.digest, message, now)
             }
-            Outcome::Gone | Outcome::Failed(_) => self.settle_failure(broker, outcome, now),
+            Outcome::Partly | Outcome::Gone | Outcome::Failed(_) => {
+                self.settle_failure(broker, outcome, now)
+            }
         }
     }
 

@@ -3,19 +3,18 @@ use super::{
     super::{
         news::{News, answered},
         nodes::seen,
+        outcome::{Outcome, Written},
         shared::Shared,
         world::{BrokerPod, broker_job, broker_pod},
     },
     claim,
-    memory::Outcome,
-    outcome::outcome_of,
     plan::Action,
 };
 use crate::{
     api::{instance::Instance, names::CONFIGURATION_LABEL},
     cluster::{
         changes::Change,
-        deletion_of,
+        deletion_of, is_conflict,
         parts::{JobPart, PodPart},
         post,
     },
@@ -31,36 +30,29 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The result of an action, and the object that the API server returned.
-#[derive(Debug)]
-pub(crate) struct Performed {
-    pub(crate) outcome: Outcome,
-    pub(crate) object: Option<News>,
-}
-
 /// Carries out an action.
-pub(in crate::controller) async fn perform(shared: &Shared, action: &Action) -> Performed {
-    match claim::offer(shared, action).await {
-        Ok(()) => act(shared, action).await,
-        Err(outcome) => failed(outcome),
+pub(in crate::controller) async fn perform(shared: &Shared, action: &Action) -> Written {
+    if let Err(outcome) = claim::offer(shared, action).await {
+        return Written::new(outcome);
     }
+    let acted = act(shared, action).await;
+    acted.unwrap_or_else(|e| Written::new(Outcome::of(&e)))
 }
 
-async fn act(shared: &Shared, action: &Action) -> Performed {
+async fn act(shared: &Shared, action: &Action) -> kube::Result<Written> {
     match action {
         Action::CreatePod { broker, pod, .. } => {
             let api = pods(shared, &broker.key.namespace);
-            let created = create(&api, &shared.client, pod, broker_pod).await;
-            if created.outcome == Outcome::Conflict {
-                return owner_of(shared, &broker.key).await;
+            match create(&api, &shared.client, pod, broker_pod).await {
+                Err(e) if is_conflict(&e) => owner_of(shared, &broker.key).await,
+                created => created,
             }
-            created
         }
         Action::TryPod { broker, pod } => {
             let api = pods(shared, &broker.key.namespace);
             let uri = format!("{}?dryRun=All&fieldValidation=Strict", api.resource_url());
-            let tried: Result<DynamicObject, _> = post(&shared.client, uri, pod).await;
-            performed(tried.map(|_| None))
+            let _: DynamicObject = post(&shared.client, uri, pod).await?;
+            Ok(Written::new(Outcome::Done))
         }
         Action::DeletePod {
             key,
@@ -87,15 +79,13 @@ async fn act(shared: &Shared, action: &Action) -> Performed {
             ..
         } => {
             let api = jobs(shared, &broker.key.namespace);
-            let created = create(&api, &shared.client, job, broker_job).await;
+            let created = create(&api, &shared.client, job, broker_job).await?;
             // The generation is written after the Job, so that a device always gets its Job, also if this process ends
             // between the two writes. If the second write fails, or the answer to the first was lost, it is repeated as long as
             // the watch shows the Job. A Job that is garbage-collected within that time runs twice. The name may also be that of
             // somebody else's Job.
-            if created.outcome == Outcome::Done {
-                remember(shared, &broker.instance, owner, *generation).await;
-            }
-            created
+            drop(remember(shared, &broker.instance, owner, *generation).await);
+            Ok(created)
         }
         Action::DeleteJob { key, uid, .. } => {
             let mut how = deletion_of(uid.clone(), None);
@@ -121,27 +111,25 @@ fn jobs(shared: &Shared, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// Looks at the Pod that has the name of a broker. One of ours, which another replica may have created, is known from then on.
-async fn owner_of(shared: &Shared, key: &ObjectKey) -> Performed {
+async fn owner_of(shared: &Shared, key: &ObjectKey) -> kube::Result<Written> {
     let api: Api<PodPart> = Api::namespaced(shared.client.clone(), &key.namespace);
     let of_name = ListParams::default().fields(&format!("metadata.name={}", key.name));
-    let found = api.list(&of_name).await;
-    let found = found.map(|found| found.items.into_iter().next().map(broker_pod));
-    let (outcome, object) = match found {
-        Err(e) => return performed(Err(e)),
-        Ok(Some(pod)) if !pod.meta.labels.contains_key(CONFIGURATION_LABEL) => {
-            (Outcome::Taken, None)
-        }
-        Ok(pod) => (Outcome::Conflict, pod),
+    let found = api.list(&of_name).await?;
+    let Some(pod) = found.items.into_iter().next().map(broker_pod) else {
+        return Ok(Written::new(Outcome::Conflict));
     };
-    let change = |pod: BrokerPod| Change {
+    if !pod.meta.labels.contains_key(CONFIGURATION_LABEL) {
+        return Ok(Written::new(Outcome::Taken));
+    }
+    let change: Change<BrokerPod> = Change {
         key: key.clone(),
         version: pod.meta.version,
         object: Some(Arc::new(pod)),
     };
-    Performed {
-        outcome,
-        object: object.map(|pod| vec![change(pod)].into()),
-    }
+    Ok(Written {
+        outcome: Outcome::Conflict,
+        ..Written::with(change)
+    })
 }
 
 /// Creates an object, or has the API server name the fields that it does not know: without being asked it drops them.
@@ -150,22 +138,24 @@ async fn create<K, T>(
     client: &Client,
     object: &Value,
     reduce: impl FnOnce(K) -> T,
-) -> Performed
+) -> kube::Result<Written>
 where
     K: Resource + DeserializeOwned,
     News: From<Vec<Change<T>>>,
 {
     let uri = format!("{}?fieldValidation=Strict", api.resource_url());
-    let created: Result<K, _> = post(client, uri, object).await;
-    performed(created.map(|created| {
-        let change: Change<T> = answered(created, reduce);
-        Some(vec![change].into())
-    }))
+    let created = post(client, uri, object).await?;
+    let change: Change<T> = answered(created, reduce);
+    Ok(Written::with(change))
 }
 
-async fn delete(api: &Api<DynamicObject>, key: &ObjectKey, how: DeleteParams) -> Performed {
-    let deleted = api.delete(&key.name, &how).await;
-    performed(deleted.map(|_| None))
+async fn delete(
+    api: &Api<DynamicObject>,
+    key: &ObjectKey,
+    how: DeleteParams,
+) -> kube::Result<Written> {
+    api.delete(&key.name, &how).await?;
+    Ok(Written::new(Outcome::Done))
 }
 
 /// Writes the generation of an Instance's Job. The uid makes the write fail if the Instance was replaced.
@@ -174,30 +164,15 @@ async fn remember(
     instance: &InstanceKey,
     uid: &str,
     generation: i64,
-) -> Performed {
+) -> kube::Result<Written> {
     let api: Api<Instance> = Api::namespaced(shared.client.clone(), &instance.namespace);
     let patch = json!({
         "metadata": { "uid": uid },
         "status": { "brokerGeneration": generation },
     });
     let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-    let patched = api.patch_status(&instance.name, &parameters, &patch).await;
-    performed(patched.map(|patched| Some(vec![seen(patched)].into())))
-}
-
-fn performed(result: Result<Option<News>, kube::Error>) -> Performed {
-    match result {
-        Ok(object) => Performed {
-            outcome: Outcome::Done,
-            object,
-        },
-        Err(error) => failed(outcome_of(&error)),
-    }
-}
-
-fn failed(outcome: Outcome) -> Performed {
-    Performed {
-        outcome,
-        object: None,
-    }
+    let patched = api
+        .patch_status(&instance.name, &parameters, &patch)
+        .await?;
+    Ok(Written::with(seen(patched)))
 }

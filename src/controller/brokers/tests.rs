@@ -8,6 +8,7 @@ use crate::{
     controller::{
         clock::WallClock,
         fixtures::settings,
+        outcome::Written,
         parts::News,
         shared::Shared,
         world::{BrokerJob, Meta, NodeState},
@@ -95,7 +96,7 @@ struct Pass {
     is_failed: bool,
     waits: Waits,
     brokers: Brokers,
-    created: Vec<Performed>,
+    created: Vec<Written>,
 }
 
 async fn pass(client: Client, world: World) -> Pass {
@@ -114,10 +115,10 @@ async fn pass(client: Client, world: World) -> Pass {
     let (actions, _) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
-        let performed = perform(&shared, &action).await;
-        is_failed |= matches!(performed.outcome, Outcome::Failed(_));
-        brokers.settle(&world, &action, &performed.outcome, now);
-        created.push(performed);
+        let written = perform(&shared, &action).await;
+        is_failed |= matches!(written.outcome, Outcome::Failed(_));
+        brokers.settle(&world, &action, &written.outcome, now);
+        created.push(written);
     }
     let (_, waits) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
     Pass {
@@ -150,7 +151,7 @@ async fn a_pod_is_sent_as_its_user_wrote_it_and_known_as_it_was_created() {
     assert_eq!(sent["spec"]["newerThanUs"], spec["newerThanUs"]);
     assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "instance");
     assert!(!pass.is_failed);
-    let Some(News::Pods(created)) = pass.created.remove(0).object else {
+    let Some(News::Pods(created)) = pass.created.remove(0).objects.pop() else {
         panic!("no Pod was returned");
     };
     assert_eq!(created[0].key, ObjectKey::new("ns", "cam-1-pod"));
@@ -174,7 +175,7 @@ async fn a_name_that_is_taken_is_looked_at_and_a_pod_of_ours_is_known_from_then_
         assert_eq!(lines(&requests), [PODS, "GET /api/v1/namespaces/ns/pods"]);
         let created = pass.created.remove(0);
         assert_eq!(created.outcome, expected);
-        assert_eq!(created.object.is_some(), expected == Outcome::Conflict);
+        assert_eq!(!created.objects.is_empty(), expected == Outcome::Conflict);
     }
     let (client, _) = api_server(&[
         ("POST", 409, status(409, "there")),

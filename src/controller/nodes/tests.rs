@@ -45,7 +45,7 @@ async fn pass(shared: &Shared, devices: &mut Devices, world: &World) -> bool {
     for action in devices.plan(&reported, now, &mut vec![]).0 {
         let written = act(shared, &action).await;
         devices.settle(&action, &written, now);
-        is_done &= matches!(written.tried, Tried::Done | Tried::Gone);
+        is_done &= matches!(written.outcome, Outcome::Done | Outcome::Gone);
     }
     is_done
 }
@@ -194,6 +194,6 @@ async fn an_instance_that_cannot_be_created_is_tried_less_and_less_often() {
         let fake = Fake::new(move |_| refusal(code));
         let made = Box::new(instance("cam-1", json!({})));
         let written = act(&fake.shared, &Action::Create(made)).await;
-        assert_eq!(written.tried, Tried::Failed, "{code}");
+        assert!(written.outcome.is_failed(), "{code}");
     }
 }

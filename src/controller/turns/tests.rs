@@ -16,10 +16,10 @@ use crate::{
         changes::{Change, version_of},
     },
     controller::{
-        brokers::{Performed, memory::Outcome, plan::Action as BrokerAction},
+        brokers::plan::Action as BrokerAction,
         fixtures::{at, configuration, instance, key, node_devices, ready},
         nodes::absent_node::Pods,
-        outcome::{Tried, Written},
+        outcome::{Outcome, Written},
         status,
         world::NodeState,
     },
@@ -187,12 +187,9 @@ impl Controller {
             };
             let answer = if matches!(request, Request::Broker(_)) {
                 tried.push(words(&request));
-                Answer::Performed(Performed {
-                    outcome: Outcome::Failed("away".to_owned()),
-                    object: None,
-                })
+                Answer::Written(Written::failed("away"))
             } else {
-                Answer::Written(Written::new(Tried::Done))
+                Answer::Written(Written::new(Outcome::Done))
             };
             self.turns.answered(part, &request, answer, self.now);
         }

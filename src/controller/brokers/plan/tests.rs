@@ -11,7 +11,8 @@ use crate::{
     api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::memory::{BrokerMemory, Notice, Outcome},
+        brokers::{memory::BrokerMemory, outcome::Notice},
+        outcome::Outcome,
         pod_state::Unscheduled,
         reported::Reported,
         world::{BrokerJob, BrokerPod, Meta, NodeState, World},

@@ -48,7 +48,7 @@ impl Controller {
     }
 
     /// Has everything sent within this time, and answers evictions so. Returns their times in seconds.
-    fn evicts(&mut self, seconds: u64, tried: Tried) -> Vec<u64> {
+    fn evicts(&mut self, seconds: u64, outcome: Outcome) -> Vec<u64> {
         let begin = self.now.instant;
         let mut times = vec![];
         while self.now.instant < begin + Duration::from_secs(seconds) {
@@ -57,8 +57,12 @@ impl Controller {
                 if is_eviction {
                     times.push((self.now.instant - begin).as_secs());
                 }
-                let tried = if is_eviction { tried } else { Tried::Done };
-                let answer = Answer::Written(Written::new(tried));
+                let outcome = if is_eviction {
+                    &outcome
+                } else {
+                    &Outcome::Done
+                };
+                let answer = Answer::Written(Written::new(outcome.clone()));
                 self.turns.answered(part, &request, answer, self.now);
             }
             self.passes(100);
@@ -70,45 +74,45 @@ impl Controller {
 #[test]
 fn a_pod_is_evicted_when_its_node_says_that_the_device_is_gone_and_not_before() {
     let mut controller = Controller::evicting();
-    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(controller.evicts(100, Outcome::Done), [0; 0]);
     controller.says(Said::Missing);
     assert_eq!(
-        controller.evicts(100, Tried::Done),
+        controller.evicts(100, Outcome::Done),
         [0; 0],
         "the node waits"
     );
     controller.says(Said::Seen);
-    assert_eq!(controller.evicts(100, Tried::Done), [0; 0], "it is back");
+    assert_eq!(controller.evicts(100, Outcome::Done), [0; 0], "it is back");
     controller.says(Said::Gone);
-    assert_eq!(controller.evicts(50, Tried::Done), [0]);
+    assert_eq!(controller.evicts(50, Outcome::Done), [0]);
 }
 
 #[test]
 fn a_refused_eviction_is_tried_again_at_growing_intervals_until_the_device_is_back() {
     let mut controller = Controller::evicting();
     controller.says(Said::Gone);
-    let times = controller.evicts(300, Tried::Failed);
+    let times = controller.evicts(300, Outcome::Failed("away".to_owned()));
     assert_eq!(times[0], 0);
     assert!((8..30).contains(&times.len()), "{times:?}");
     controller.says(Said::Seen);
-    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(controller.evicts(100, Outcome::Done), [0; 0]);
 }
 
 #[test]
 fn a_pod_that_is_not_found_yet_is_looked_for_again_and_none_once_the_slot_is_free() {
     let mut controller = Controller::evicting();
     controller.says(Said::Gone);
-    let times = controller.evicts(10, Tried::Gone);
+    let times = controller.evicts(10, Outcome::Gone);
     assert!(times.len() > 2 && times[0] == 0, "{times:?}");
     controller.holds("");
-    assert_eq!(controller.evicts(200, Tried::Done), [0; 0]);
+    assert_eq!(controller.evicts(200, Outcome::Done), [0; 0]);
 }
 
 #[test]
 fn a_pod_that_ends_slowly_is_not_evicted_every_second() {
     let mut controller = Controller::evicting();
     controller.says(Said::Gone);
-    let times = controller.evicts(150, Tried::Done);
+    let times = controller.evicts(150, Outcome::Done);
     assert!(matches!(times[..], [0, 60..62, 120..124]), "{times:?}");
 }
 
@@ -116,15 +120,18 @@ fn a_pod_that_ends_slowly_is_not_evicted_every_second() {
 fn a_controller_that_restarts_or_leads_again_goes_on_where_the_other_stopped() {
     let mut controller = Controller::evicting();
     controller.says(Said::Gone);
-    assert_eq!(controller.evicts(1, Tried::Failed), [0]);
+    assert_eq!(
+        controller.evicts(1, Outcome::Failed("away".to_owned())),
+        [0]
+    );
     // Another process knows what the watches show.
     let mut next = Controller::evicting();
     next.says(Said::Gone);
-    assert_eq!(next.evicts(30, Tried::Done), [0]);
+    assert_eq!(next.evicts(30, Outcome::Done), [0]);
     next.turns.lead(false, next.now);
-    assert_eq!(next.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(next.evicts(100, Outcome::Done), [0; 0]);
     next.turns.lead(true, next.now);
-    assert_eq!(next.evicts(30, Tried::Done), [0]);
+    assert_eq!(next.evicts(30, Outcome::Done), [0]);
 }
 
 #[test]
@@ -137,7 +144,7 @@ fn a_configuration_that_is_deleted_meanwhile_evicts_no_pod() {
         object: None,
     };
     controller.turns.see(News::Configurations(vec![gone]));
-    assert_eq!(controller.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(controller.evicts(100, Outcome::Done), [0; 0]);
 }
 
 impl Controller {
@@ -148,7 +155,7 @@ impl Controller {
         let mut planned = None;
         while planned.is_none() {
             for (part, request) in controller.turns.step(controller.now) {
-                let answer = Answer::Written(Written::new(Tried::Gone));
+                let answer = Answer::Written(Written::new(Outcome::Gone));
                 (controller.turns).answered(part.clone(), &request, answer, controller.now);
                 if matches!(request, Request::Eviction(_)) {
                     planned = Some((part, request));
@@ -168,10 +175,10 @@ impl Controller {
 #[test]
 fn an_eviction_that_waits_for_its_place_is_not_sent_once_the_device_is_back() {
     let mut waits = Controller::with_an_eviction_that_waits();
-    assert_eq!(waits.evicts(1, Tried::Gone), [0]);
+    assert_eq!(waits.evicts(1, Outcome::Gone), [0]);
     let mut back = Controller::with_an_eviction_that_waits();
     back.says(Said::Seen);
-    assert_eq!(back.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(back.evicts(100, Outcome::Done), [0; 0]);
     assert!(back.turns.open.turns.is_empty(), "no turn stands still");
     let mut keep = Controller::with_an_eviction_that_waits();
     let changed = Change {
@@ -183,5 +190,5 @@ fn an_eviction_that_waits_for_its_place_is_not_sent_once_the_device_is_back() {
         ))),
     };
     keep.turns.see(News::Configurations(vec![changed]));
-    assert_eq!(keep.evicts(100, Tried::Done), [0; 0]);
+    assert_eq!(keep.evicts(100, Outcome::Done), [0; 0]);
 }

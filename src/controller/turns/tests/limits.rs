@@ -4,10 +4,7 @@ use crate::controller::open_turns::OPEN_AT_ONCE;
 
 /// Returns an answer about a broker.
 fn performed(outcome: Outcome) -> Answer {
-    Answer::Performed(Performed {
-        outcome,
-        object: None,
-    })
+    Answer::Written(Written::new(outcome))
 }
 
 fn failed() -> Answer {

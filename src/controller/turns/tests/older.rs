@@ -99,16 +99,13 @@ async fn a_controller_of_today_takes_over_a_cluster_of_an_older_version_and_take
                 words(&request)
             );
             let answer = match &request {
-                Request::Broker(_) => Answer::Performed(Performed {
-                    outcome: Outcome::Done,
-                    object: None,
-                }),
                 Request::Look(_) => Answer::Pods(Pods::Remain),
                 Request::Device(_)
+                | Request::Broker(_)
                 | Request::Service(_)
                 | Request::List(_)
                 | Request::Status(_)
-                | Request::Eviction(_) => Answer::Written(Written::new(Tried::Done)),
+                | Request::Eviction(_) => Answer::Written(Written::new(Outcome::Done)),
             };
             controller
                 .turns

@@ -232,7 +232,7 @@ fn what_fails_is_tried_again_less_and_less_often() {
     controller.sends();
     let mut waits = vec![];
     for _ in 0..8 {
-        controller.answers(0, Answer::Written(Written::new(Tried::Failed)));
+        controller.answers(0, Answer::Written(Written::failed("away")));
         controller.writes_statuses();
         let begun = controller.now.instant;
         while controller.open.is_empty() {
@@ -328,7 +328,7 @@ fn deletions_that_are_not_sent_are_planned_anew_once_something_changes() {
         object: None,
         version: 200,
     });
-    controller.answers(0, Answer::Written(Written::new(Tried::Done)));
+    controller.answers(0, Answer::Written(Written::new(Outcome::Done)));
     assert_eq!(controller.waiting().len(), SIDE_BY_SIDE - 1);
     let notes: Vec<_> = controller
         .turns
@@ -346,7 +346,7 @@ fn deletions_that_are_not_sent_are_planned_anew_once_something_changes() {
     else {
         unreachable!("they are deletions")
     };
-    controller.answers(0, Answer::Written(Written::new(Tried::Gone)));
+    controller.answers(0, Answer::Written(Written::new(Outcome::Gone)));
     let second = &controller.turns.world().instances[&second];
     assert!(second.metadata.deletion_timestamp.is_some());
 }
