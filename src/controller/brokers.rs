@@ -5,7 +5,6 @@ mod avoided;
 mod claim;
 mod failures;
 pub(crate) mod memory;
-mod outcome;
 mod perform;
 pub(crate) mod plan;
 pub(crate) mod report;
@@ -13,19 +12,16 @@ mod specs;
 
 use super::{
     outcome::{Note, Outcome},
-    pod_state::one_line,
     queue::Waits,
     reported::Reported,
     world::World,
 };
 use crate::{
-    api::reason::Reason,
     cluster::events::about,
     model::{names::ObjectKey, resource_name::ResourcePrefix},
 };
 use k8s_openapi::jiff::Timestamp;
-use memory::BrokerMemory;
-use outcome::Notice;
+use memory::{BrokerMemory, Notice};
 pub(super) use perform::perform;
 use plan::{Action, Input, plan};
 use report::Reports;
@@ -58,7 +54,7 @@ impl Brokers {
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
         let world = reported.world;
-        let mut notices = self.memory.observe(world, now, clock);
+        let notices = self.memory.observe(world, now, clock);
         let planned = plan(&Input {
             world,
             device_reports: reported.by_device(),
@@ -69,12 +65,15 @@ impl Brokers {
         });
         for (configuration, (digest, error)) in &planned.broken {
             let specs = &mut self.memory.specs;
-            notices.extend(specs.refuse(configuration, digest, &error.to_string(), now));
+            specs.refuse(configuration, digest, &error.to_string());
         }
         // The reports of the other parts stay as they are.
         self.reports.retain(|key, _| !world.includes(&key.name));
         self.reports.extend(planned.reports);
-        notes.extend(notices.iter().filter_map(|notice| note(world, notice)));
+        for notice in notices {
+            warn!(instance = %notice.instance, "broker: {}", notice.text);
+            notes.extend(note(world, notice));
+        }
         (planned.actions, planned.waits)
     }
 
@@ -88,7 +87,7 @@ impl Brokers {
     ) -> Option<Note> {
         log(action, outcome);
         let notice = self.memory.settle(action, outcome, now)?;
-        note(world, &notice)
+        note(world, notice)
     }
 }
 
@@ -146,47 +145,14 @@ fn log(action: &Action, outcome: &Outcome) {
     }
 }
 
-/// Returns the Event on the Instance of a broker. A refused spec is said by the status, and its Event.
-fn note(world: &World, notice: &Notice) -> Option<Note> {
-    let (broker, reason, text) = match notice {
-        Notice::SpecInvalid {
-            configuration,
-            message,
-        } => {
-            warn!(%configuration, "the broker spec is refused: {}", one_line(message));
-            return None;
-        }
-        Notice::Created(broker) => {
-            let text = format!("created {}", broker.key.name);
-            (broker, Reason::BrokerCreated, text)
-        }
-        Notice::Ended {
-            broker,
-            why,
-            retry_in,
-        } => {
-            let pod = &broker.key;
-            warn!(%pod, why, ?retry_in, "broker: it ended");
-            let text = format!("{} ended: {why}. Another follows in {retry_in:#}", pod.name);
-            (broker, Reason::BrokerFailed, text)
-        }
-        Notice::Refused {
-            broker,
-            message,
-            retry_in,
-        } => {
-            let name = &broker.key.name;
-            let message = one_line(message);
-            let text = format!("cannot create {name}: {message}. Next try in {retry_in:#}");
-            (broker, Reason::BrokerRefused, text)
-        }
-    };
-    let instance = world.instances.get(&broker.instance)?;
+/// Returns the Event on the Instance of a broker.
+fn note(world: &World, notice: Notice) -> Option<Note> {
+    let instance = world.instances.get(&notice.instance)?;
     Some(Note {
         about: about(&**instance),
-        reason: reason.as_str().to_owned(),
-        text,
-        is_warning: matches!(notice, Notice::Ended { .. } | Notice::Refused { .. }),
+        reason: notice.reason.as_str().to_owned(),
+        text: notice.text,
+        is_warning: notice.is_warning,
     })
 }
 

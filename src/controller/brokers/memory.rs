@@ -4,17 +4,17 @@ use super::{
     action::{Action, Broker, Cause},
     avoided::Avoided,
     failures::{Failure, Failures},
-    outcome::Notice,
     specs::Specs,
 };
 use crate::{
-    api::{instance::Instance, names},
+    api::{instance::Instance, names, reason::Reason},
     controller::{
         clock::elapsed,
         outcome::Outcome,
+        pod_state::one_line,
         world::{BrokerPod, World},
     },
-    model::names::ObjectKey,
+    model::{instance_name::InstanceKey, names::ObjectKey},
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::{
@@ -33,6 +33,15 @@ const TRIES_BEFORE_TAKEN: u32 = 3;
 const TAKEN_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// A broker whose node is not decided yet waits so long for the other nodes to report a new device.
 const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
+
+/// An Event on the Instance of a broker.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Notice {
+    pub(crate) instance: InstanceKey,
+    pub(crate) reason: Reason,
+    pub(crate) text: String,
+    pub(crate) is_warning: bool,
+}
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct BrokerMemory {
@@ -147,18 +156,19 @@ impl BrokerMemory {
         }
         let cause = [&pod.reason, &pod.message].into_iter();
         let cause: Vec<_> = cause.filter(|text| !text.is_empty()).cloned().collect();
-        Some(Notice::Ended {
-            broker,
-            why: match (stray, cause.is_empty()) {
-                (Some(node), _) => {
-                    format!(
-                        "it was put on {node}, which does not see the device, against its affinity"
-                    )
-                }
-                (None, true) => pod.phase.clone(),
-                (None, false) => cause.join(": "),
-            },
-            retry_in,
+        let why = match (stray, cause.is_empty()) {
+            (Some(node), _) => {
+                format!("it was put on {node}, which does not see the device, against its affinity")
+            }
+            (None, true) => pod.phase.clone(),
+            (None, false) => cause.join(": "),
+        };
+        let name = &key.name;
+        Some(Notice {
+            text: format!("{name} ended: {why}. Another follows in {retry_in:#}"),
+            instance: broker.instance,
+            reason: Reason::BrokerFailed,
+            is_warning: true,
         })
     }
 
@@ -200,7 +210,12 @@ impl BrokerMemory {
         match outcome {
             Outcome::Done => {
                 self.specs.accept(&broker.configuration, &broker.digest);
-                Some(Notice::Created(broker.clone()))
+                Some(Notice {
+                    instance: broker.instance.clone(),
+                    reason: Reason::BrokerCreated,
+                    text: format!("created {}", broker.key.name),
+                    is_warning: false,
+                })
             }
             Outcome::Taken => {
                 self.taken.insert(broker.key.clone(), now);
@@ -214,11 +229,7 @@ impl BrokerMemory {
                 }
                 let message = "there is another object of this name, which is not of this Instance: delete or rename it";
                 let retry_in = self.failures.add(broker, Failure::Refused(message), now);
-                Some(Notice::Refused {
-                    broker: broker.clone(),
-                    message: message.to_owned(),
-                    retry_in,
-                })
+                Some(refused(broker, message, retry_in))
             }
             Outcome::Partly | Outcome::Gone | Outcome::Refused { .. } | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
@@ -241,7 +252,8 @@ impl BrokerMemory {
             // Whatever the reason: what runs is of the old spec, and the status says why.
             Outcome::Refused { message, .. } => {
                 self.failures.add(broker, Failure::Refused(message), now);
-                (self.specs).refuse(&broker.configuration, &broker.digest, message, now)
+                (self.specs).refuse(&broker.configuration, &broker.digest, message);
+                None
             }
             Outcome::Partly | Outcome::Gone | Outcome::Failed(_) => {
                 self.settle_failure(broker, outcome, now)
@@ -264,15 +276,12 @@ impl BrokerMemory {
             return None;
         };
         let retry_in = self.failures.add(broker, Failure::Refused(message), now);
-        match code {
-            // It cannot be read, or is not valid.
-            400 | 422 => (self.specs).refuse(&broker.configuration, &broker.digest, message, now),
-            _ => Some(Notice::Refused {
-                broker: broker.clone(),
-                message: message.clone(),
-                retry_in,
-            }),
+        // It cannot be read, or is not valid: the status says so, and its Event.
+        if matches!(code, 400 | 422) {
+            (self.specs).refuse(&broker.configuration, &broker.digest, message);
+            return None;
         }
+        Some(refused(broker, message, retry_in))
     }
 
     /// Returns when a broker may be replaced again for this cause.
@@ -289,6 +298,16 @@ impl BrokerMemory {
     /// Returns until when the reports of other nodes about an Instance are waited for.
     pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
         self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)
+    }
+}
+
+fn refused(broker: &Broker, message: &str, retry_in: SignedDuration) -> Notice {
+    let (name, message) = (&broker.key.name, one_line(message));
+    Notice {
+        instance: broker.instance.clone(),
+        reason: Reason::BrokerRefused,
+        text: format!("cannot create {name}: {message}. Next try in {retry_in:#}"),
+        is_warning: true,
     }
 }
 

@@ -1,11 +1,6 @@
 //! Remembers which broker specs of Configurations the API server accepts, and which ones are refused. Pure.
-use super::outcome::Notice;
 use crate::{controller::world::World, model::typed_names::ConfigurationKey};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
-
-/// A refused spec is reported once for all its brokers, and again after this time if it is still refused.
-const REPORTED_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Specs {
@@ -18,8 +13,6 @@ pub(crate) struct Specs {
 struct Refused {
     digest: String,
     message: String,
-    /// The time of the last report.
-    reported: Timestamp,
 }
 
 impl Specs {
@@ -37,30 +30,13 @@ impl Specs {
             .insert(configuration.clone(), digest.to_owned());
     }
 
-    /// Records that no broker can be made of a spec. Returns the notice, unless it was reported.
-    pub(crate) fn refuse(
-        &mut self,
-        configuration: &ConfigurationKey,
-        digest: &str,
-        message: &str,
-        now: Timestamp,
-    ) -> Option<Notice> {
-        let known = self.refused.get_mut(configuration);
-        let known = known.filter(|it| it.digest == digest && now < it.reported + REPORTED_AGAIN);
-        if let Some(known) = known {
-            message.clone_into(&mut known.message);
-            return None;
-        }
+    /// Records that no broker can be made of a spec.
+    pub(crate) fn refuse(&mut self, configuration: &ConfigurationKey, digest: &str, message: &str) {
         let refused = Refused {
             digest: digest.to_owned(),
             message: message.to_owned(),
-            reported: now,
         };
         self.refused.insert(configuration.clone(), refused);
-        Some(Notice::SpecInvalid {
-            configuration: configuration.clone(),
-            message: message.to_owned(),
-        })
     }
 
     /// Returns whether the API server has accepted a broker of this spec.

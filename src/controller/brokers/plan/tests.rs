@@ -11,7 +11,7 @@ use crate::{
     api::broker::NODES_MAX,
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
-        brokers::{memory::BrokerMemory, outcome::Notice},
+        brokers::memory::BrokerMemory,
         outcome::Outcome,
         pod_state::Unscheduled,
         reported::Reported,

@@ -226,16 +226,18 @@ fn a_pod_that_ran_well_or_was_asked_for_anew_starts_over_with_the_shortest_wait(
         let notices = cluster
             .memory
             .observe(&cluster.world, cluster.now, cluster.now);
-        let [Notice::Ended { retry_in, .. }] = &notices[..] else {
+        let [notice] = &notices[..] else {
             panic!("{notices:?}");
         };
+        let (_, wait) = notice.text.split_once("Another follows in ").unwrap();
+        let wait: SignedDuration = wait.parse().unwrap();
         assert_eq!(
             cluster
                 .memory
                 .observe(&cluster.world, cluster.now, cluster.now),
             []
         );
-        let wait = retry_in.as_secs();
+        let wait = wait.as_secs();
         cluster.after(wait).settle();
         wait
     };

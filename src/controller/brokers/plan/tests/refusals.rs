@@ -1,10 +1,10 @@
 //! Tests brokers that cannot be created, and the notices about them.
 use super::*;
+use crate::api::reason::Reason;
 
 #[test]
-fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported_once() {
+fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_the_status_says_why() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
-    let mut reported = vec![];
     for _ in 0..10 {
         cluster
             .memory
@@ -13,18 +13,16 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_its_user_is_reported
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
             let outcome = Outcome::from_status(422, "no such field");
-            reported.extend(cluster.memory.settle(action, &outcome, cluster.now));
+            let notice = cluster.memory.settle(action, &outcome, cluster.now);
+            assert_eq!(notice, None, "the status says it, not each Instance");
         }
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions, []);
         cluster.now = cluster.wake().unwrap();
     }
-    let expected = Notice::SpecInvalid {
-        configuration: key("cam"),
-        message: "no such field".to_owned(),
-    };
-    assert_eq!(reported[0], expected);
-    assert_eq!(reported.len(), 2, "at first, and again after five minutes");
+    let (_, reason, message) = cluster.report();
+    assert_eq!(reason, "BrokerSpecInvalid");
+    assert!(message.contains("no such field"), "{message}");
     assert!(cluster.now < Timestamp::from_second(1_000_000 + 20 * 60).unwrap());
     // A user who mends it need not wait.
     cluster.now = Timestamp::from_second(1_000_000).unwrap();
@@ -86,7 +84,11 @@ fn a_refusal_for_another_reason_is_reported_on_the_instance() {
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
     let notice = cluster.memory.settle(&action, &outcome, cluster.now);
-    assert!(matches!(notice, Some(Notice::Refused { message, .. }) if message == "exceeded quota"));
+    let notice = notice.unwrap();
+    assert_eq!((&notice.instance, notice.is_warning), (&key("cam-1"), true));
+    assert_eq!(notice.reason, Reason::BrokerRefused);
+    let text = "cannot create cam-1-pod: exceeded quota. Next try in 1s";
+    assert_eq!(notice.text, text);
     let away = cluster
         .memory
         .settle(&action, &Outcome::from_status(503, "away"), cluster.now);
