@@ -11,6 +11,7 @@ pub(crate) mod report;
 mod specs;
 
 use super::{
+    nodes::absent_node::Now,
     outcome::{Note, Outcome},
     queue::Waits,
     reported::Reported,
@@ -20,12 +21,12 @@ use crate::{
     cluster::events::about,
     model::{names::ObjectKey, resource_name::ResourcePrefix},
 };
-use k8s_openapi::jiff::Timestamp;
 use memory::{BrokerMemory, Notice};
 pub(super) use perform::perform;
 use plan::{Action, Input, plan};
 use report::Reports;
 use std::fmt::Display;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 /// Remembers of brokers what the next look needs.
@@ -49,19 +50,17 @@ impl Brokers {
     pub(crate) fn plan(
         &mut self,
         reported: &Reported<'_>,
-        now: Timestamp,
-        clock: Timestamp,
+        now: Now,
         notes: &mut Vec<Note>,
     ) -> (Vec<Action>, Waits) {
         let world = reported.world;
-        let notices = self.memory.observe(world, now, clock);
+        let notices = self.memory.observe(world, now);
         let planned = plan(&Input {
             world,
             device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &self.resource_prefix,
             now,
-            clock,
         });
         for (configuration, (digest, error)) in &planned.broken {
             let specs = &mut self.memory.specs;
@@ -83,7 +82,7 @@ impl Brokers {
         world: &World,
         action: &Action,
         outcome: &Outcome,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<Note> {
         log(action, outcome);
         let notice = self.memory.settle(action, outcome, now)?;

@@ -1,6 +1,7 @@
-//! Times of plans: the clock of the wall, one that does not step, and how long ago something was.
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+//! Times of plans: the clock of the wall, and how long ago something was.
+use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
+#[cfg(test)]
 use tokio::time::Instant;
 
 /// The clock that the times of objects are compared with.
@@ -10,7 +11,7 @@ pub(crate) enum WallClock {
     System,
     /// The clock of a simulation, which runs with its paused time.
     #[cfg(test)]
-    Simulated(SteadyClock),
+    Simulated { epoch: Timestamp, began: Instant },
 }
 
 impl WallClock {
@@ -18,30 +19,8 @@ impl WallClock {
         match self {
             Self::System => Timestamp::now(),
             #[cfg(test)]
-            Self::Simulated(clock) => clock.at(Instant::now()),
+            Self::Simulated { epoch, began } => *epoch + (Instant::now() - *began),
         }
-    }
-}
-
-/// A clock that starts at the machine's time and does not follow when that is set: a wait neither ends early nor lasts
-/// for an hour because of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SteadyClock {
-    began: Instant,
-    at: Timestamp,
-}
-
-impl SteadyClock {
-    pub(crate) fn new(at: Timestamp, began: Instant) -> Self {
-        Self { began, at }
-    }
-
-    pub(crate) fn at(&self, instant: Instant) -> Timestamp {
-        let passed = SignedDuration::try_from(instant - self.began);
-        let now = passed
-            .ok()
-            .and_then(|passed| self.at.checked_add(passed).ok());
-        now.unwrap_or(Timestamp::MAX)
     }
 }
 

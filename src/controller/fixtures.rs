@@ -22,9 +22,10 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 pub(super) fn key<Name: From<String>>(name: &str) -> Key<Name> {
     Key::new("default", name.to_owned())
@@ -33,6 +34,12 @@ pub(super) fn key<Name: From<String>>(name: &str) -> Key<Name> {
 /// Returns the time so many seconds after a fixed time.
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+/// Returns the same by a clock that does not step.
+pub(super) fn moment(seconds: u64) -> Instant {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *BEGAN + Duration::from_secs(seconds)
 }
 
 pub(super) fn text(time: Timestamp) -> String {

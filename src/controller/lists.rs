@@ -9,7 +9,6 @@ pub(crate) mod plan;
 pub(crate) mod serve;
 
 use super::{
-    clock::elapsed,
     outcome::{Outcome, Problems, Written, tried},
     pod_state::one_line,
     queue::Waits,
@@ -27,12 +26,13 @@ use crate::{
 };
 use format::Text;
 use json_patch::PatchOperation;
-use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::Patch};
 use petiole_base::collect::CollectMap as _;
 use plan::{Action, Kept, KeptList, LOOKED_EVERY, Owner, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 use tracing::warn;
 
 /// The key of the list in a ConfigMap.
@@ -49,24 +49,26 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Remembers of ConfigMaps what the next look needs.
 pub(crate) struct Lists {
     kept: Kept,
-    /// The bytes that may be written. Its times are those since 1970.
+    /// The bytes that may be written. Its times are those since `began`.
     bytes: TokenBucket,
+    began: Instant,
     /// The bytes that were written beyond those: several turns begin before the answers of the first are known.
     owed: usize,
 }
 
 impl Lists {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             kept: Kept::new(),
             bytes: TokenBucket::new(WRITTEN_MAX, WRITTEN_PER_SECOND, Duration::ZERO),
+            began: now,
             owed: 0,
         }
     }
 
     /// Returns the bytes that may be written now, once what is owed is paid.
-    fn free(&mut self, now: Timestamp) -> usize {
-        let now = since(now);
+    fn free(&mut self, now: Instant) -> usize {
+        let now = now - self.began;
         let paid = self.owed.min(self.bytes.available(now));
         self.bytes.take(paid, now);
         self.owed -= paid;
@@ -76,8 +78,8 @@ impl Lists {
         }
     }
 
-    /// Returns the actions of a part. `now` is by a clock that does not step.
-    pub(crate) fn plan(&mut self, world: &World, now: Timestamp) -> (Vec<Action>, Waits) {
+    /// Returns the actions of a part.
+    pub(crate) fn plan(&mut self, world: &World, now: Instant) -> (Vec<Action>, Waits) {
         let there = &world.configurations;
         (self.kept).retain(|key, _| there.contains_key(key) || !world.includes(&key.name));
         let (mut actions, mut waits) = plan(world, &mut self.kept, now);
@@ -97,7 +99,7 @@ impl Lists {
     }
 
     /// Takes in the result of an action.
-    pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Timestamp) {
+    pub(crate) fn settle(&mut self, action: &Action, written: &Written, now: Instant) {
         let is_done = written.outcome == Outcome::Done;
         if let Action::Write(_, list) = action {
             self.owed += list.text.len();
@@ -108,7 +110,7 @@ impl Lists {
                 let before = self.kept.get(&owner.key);
                 let before = before.filter(|kept| kept.uid == owner.uid && kept.digest.is_empty());
                 let at = before.filter(|_| !is_done).map_or(now, |kept| kept.at);
-                let is_shown = is_done || elapsed(at, now) >= REFUSED_FOR;
+                let is_shown = is_done || now - at >= REFUSED_FOR;
                 let kept = KeptList {
                     uid: owner.uid.clone(),
                     digest: digest.unwrap_or_default(),
@@ -133,11 +135,6 @@ impl Lists {
         kept.filter_map(|(key, kept)| Some((key.clone(), kept.problem.clone()?)))
             .collect_map()
     }
-}
-
-/// Returns a time for the bucket.
-fn since(now: Timestamp) -> Duration {
-    elapsed(Timestamp::UNIX_EPOCH, now)
 }
 
 /// Returns the ConfigMap of an action, and what is done to it.

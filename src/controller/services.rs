@@ -18,7 +18,6 @@ use crate::{
     model::{names::ObjectKey, networks::DeviceNetworks},
 };
 use action::{Action, Apply, Kind, Owner};
-use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Resource,
     api::{Patch, PatchParams},
@@ -31,6 +30,7 @@ use std::{
     fmt::Debug,
     time::Duration,
 };
+use tokio::time::Instant;
 use tracing::debug;
 
 /// The name of another owner's Service is looked at again as often: that Service is not watched.
@@ -67,13 +67,8 @@ impl Services {
         self.parts.clear();
     }
 
-    /// Returns the actions of a part. `now` is by a clock that does not step.
-    pub(crate) fn plan(
-        &mut self,
-        part: &str,
-        world: &World,
-        now: Timestamp,
-    ) -> (Vec<Action>, Waits) {
+    /// Returns the actions of a part.
+    pub(crate) fn plan(&mut self, part: &str, world: &World, now: Instant) -> (Vec<Action>, Waits) {
         let mut of_part = self.parts.remove(part).unwrap_or_default();
         let mut planned = plan(world, &of_part.idle, now);
         of_part.idle = planned.idle;
@@ -252,7 +247,7 @@ fn is_owned(found: &impl Resource, apply: &Apply) -> bool {
 mod tests {
     use super::*;
     use crate::controller::{
-        fixtures::{Fake, at, configuration, instance, key, pod, refusal},
+        fixtures::{Fake, configuration, instance, key, moment, pod, refusal},
         world::{Meta, OwnedService},
     };
     use k8s_openapi::api::core::v1::ServiceSpec;
@@ -280,7 +275,7 @@ mod tests {
 
     /// Looks at a world once, and returns whether everything is done.
     async fn pass(shared: &Shared, services: &mut Services, world: &World, seconds: u64) -> bool {
-        let now = at(i64::try_from(seconds).unwrap());
+        let now = moment(seconds);
         let mut is_done = true;
         for action in services.plan("cam", world, now).0 {
             let acted = act(shared, &action).await;

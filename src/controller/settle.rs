@@ -52,8 +52,8 @@ impl Turns {
                 }
             }
             Request::Broker(action) => {
-                let (outcome, steady) = (&written.outcome, self.clock.at(now.instant));
-                let note = self.brokers.settle(world, action, outcome, steady);
+                let outcome = &written.outcome;
+                let note = self.brokers.settle(world, action, outcome, now.instant);
                 self.notes.extend(note);
                 if let Some((key, uid)) = brokers::deleted(action, outcome) {
                     self.cluster.deleted(key, uid);
@@ -62,10 +62,7 @@ impl Turns {
             Request::Service(action) => {
                 (self.services).settle(part, action, written.problem.clone());
             }
-            Request::List(action) => {
-                let steady = self.clock.at(now.instant);
-                self.lists.settle(action, written, steady);
-            }
+            Request::List(action) => self.lists.settle(action, written, now.instant),
             Request::Status(action) if written.outcome == Outcome::Done => {
                 self.notes.extend(status::notes(world, action));
             }

@@ -6,7 +6,6 @@
 //! part. Only a leader has turns.
 use super::{
     brokers::Brokers,
-    clock::SteadyClock,
     evictions::Evictions,
     index::part_of,
     lists::Lists,
@@ -52,7 +51,6 @@ pub(crate) struct Turns {
     crowded_out: VecDeque<String>,
     /// The time at which all parts are planned again; `None` if this replica does not lead.
     all_again_at: Option<Instant>,
-    pub(super) clock: SteadyClock,
     pub(super) devices: Devices,
     pub(super) brokers: Brokers,
     pub(super) services: Services,
@@ -73,11 +71,10 @@ impl Turns {
             open: OpenTurns::default(),
             crowded_out: VecDeque::new(),
             all_again_at: None,
-            clock: SteadyClock::new(now.clock, now.instant),
             devices: Devices::default(),
             brokers: Brokers::new(resource_prefix.clone()),
             services: Services::default(),
-            lists: Lists::new(),
+            lists: Lists::new(now.instant),
             statuses: Statuses::default(),
             evictions: Evictions::new(resource_prefix),
             not_offered: Problems::new(),
@@ -183,7 +180,7 @@ impl Turns {
             self.devices.memory = NodeMemory::default();
             self.brokers.memory.forget_specs();
             self.services.forget();
-            self.lists = Lists::new();
+            self.lists = Lists::new(now.instant);
             self.statuses.lead(now.clock);
         }
         self.all_again_at = leads.then_some(now.instant);
@@ -267,20 +264,19 @@ impl Turns {
 
     fn plan(&mut self, part: &str, reported: &Reported<'_>, turn: &mut Turn, now: Now) {
         let world = reported.world;
-        let steady = self.clock.at(now.instant);
         let (mut requests, mut waits) = match turn.stage {
             Stage::Devices => self.plan_devices(part, reported, now),
             Stage::Brokers => {
                 let notes = &mut self.notes;
-                let (actions, waits) = self.brokers.plan(reported, steady, now.clock, notes);
+                let (actions, waits) = self.brokers.plan(reported, now, notes);
                 (requests(actions, Request::Broker), waits)
             }
             Stage::Services => {
-                let (actions, waits) = self.services.plan(part, world, steady);
+                let (actions, waits) = self.services.plan(part, world, now.instant);
                 (requests(actions, Request::Service), waits)
             }
             Stage::Lists => {
-                let (actions, waits) = self.lists.plan(world, steady);
+                let (actions, waits) = self.lists.plan(world, now.instant);
                 (requests(actions, Request::List), waits)
             }
             Stage::Status => self.plan_status(part, world, now),

@@ -3,7 +3,7 @@
 //! What the product runs is a task of tokio's. Everything else is a future that this file polls, the oldest first, and every
 //! delay is drawn from one seeded generator. A seed therefore always gives the same history. A process that is killed loses
 //! its futures at the point where they wait; nothing of them runs on.
-use crate::controller::clock::{SteadyClock, WallClock};
+use crate::controller::clock::WallClock;
 use k8s_openapi::jiff::Timestamp;
 use std::{
     cell::{Cell, RefCell},
@@ -67,7 +67,7 @@ impl Machine {
         let epoch = Timestamp::from_second(EPOCH_SECONDS).unwrap();
         Self {
             began,
-            clock: WallClock::Simulated(SteadyClock::new(epoch, began)),
+            clock: WallClock::Simulated { epoch, began },
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
             next: Cell::new(0),
             steps: Cell::new(0),

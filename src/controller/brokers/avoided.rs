@@ -5,8 +5,8 @@ use crate::{
     controller::world::{BrokerPod, World},
     model::{instance_name::InstanceKey, typed_names::NodeName},
 };
-use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 /// A node is avoided after so many failures of containers. A kubelet that refuses a Pod counts for as many.
 const TRIES_ON_ONE_NODE: u32 = 3;
@@ -24,7 +24,7 @@ struct Failed {
     /// The digest of the broker's spec. A Pod with another digest may run.
     digest: String,
     count: u32,
-    last: Timestamp,
+    last: Instant,
 }
 
 impl Avoided {
@@ -40,7 +40,7 @@ impl Avoided {
     }
 
     /// Counts a Pod that has failed.
-    pub(super) fn add(&mut self, broker: &Broker, pod: &BrokerPod, now: Timestamp) {
+    pub(super) fn add(&mut self, broker: &Broker, pod: &BrokerPod, now: Instant) {
         let Some(node) = &pod.node else {
             return;
         };
@@ -63,7 +63,7 @@ impl Avoided {
         instance: &InstanceKey,
         node: &NodeName,
         digest: &str,
-    ) -> Option<Timestamp> {
+    ) -> Option<Instant> {
         let failed = self.nodes.get(instance)?.get(node)?;
         let doublings = (failed.count / TRIES_ON_ONE_NODE).checked_sub(1)?;
         let rest = backoff::after(doublings, FIRST_REST, LAST_REST);

@@ -5,8 +5,9 @@ use crate::{
     controller::world::World,
     model::{instance_name::InstanceKey, names::ObjectKey},
 };
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_mins(5);
@@ -23,7 +24,7 @@ struct History {
     /// The digest of its Configuration. With another digest the failures are no reason to wait.
     digest: String,
     count: u32,
-    last: Timestamp,
+    last: Instant,
     /// The uid of the Pod that was counted last.
     pod: String,
     /// The last answer of the API server that refused it.
@@ -72,7 +73,7 @@ impl Failures {
         &mut self,
         broker: &Broker,
         failure: Failure<'_>,
-        now: Timestamp,
+        now: Instant,
     ) -> SignedDuration {
         let (pod, refusal) = match failure {
             Failure::Ended(uid) => (uid, ""),
@@ -91,11 +92,11 @@ impl Failures {
             refusal: refusal.to_owned(),
         };
         self.brokers.insert(broker.key.clone(), failures);
-        wait(count)
+        SignedDuration::try_from(wait(count)).expect("LAST_WAIT fits")
     }
 
     /// Returns when a broker may be created again.
-    pub(super) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Timestamp> {
+    pub(super) fn not_before(&self, key: &ObjectKey, digest: &str) -> Option<Instant> {
         let failures = self.brokers.get(key)?;
         // A Pod of Akri's carries no digest.
         let is_of = failures.digest == digest || failures.digest.is_empty();
@@ -117,9 +118,8 @@ impl Failures {
     }
 }
 
-fn wait(count: u32) -> SignedDuration {
-    let wait = backoff::after(count.saturating_sub(1), FIRST_WAIT, LAST_WAIT);
-    SignedDuration::try_from(wait).expect("LAST_WAIT fits")
+fn wait(count: u32) -> Duration {
+    backoff::after(count.saturating_sub(1), FIRST_WAIT, LAST_WAIT)
 }
 
 #[cfg(test)]

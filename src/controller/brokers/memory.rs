@@ -10,29 +10,31 @@ use crate::{
     api::{instance::Instance, names, reason::Reason},
     controller::{
         clock::elapsed,
+        nodes::absent_node::Now,
         outcome::Outcome,
         pod_state::one_line,
         world::{BrokerPod, World},
     },
     model::{instance_name::InstanceKey, names::ObjectKey},
 };
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// A broker that ran for so long and fails then starts over with the shortest wait.
 const RAN_WELL: Duration = Duration::from_mins(10);
 /// A broker whose device moves again and again, or is seen by other nodes, is replaced at most so often: anybody on a LAN can
 /// make one move.
-const MOVES_APART: SignedDuration = SignedDuration::from_mins(1);
+const MOVES_APART: Duration = Duration::from_mins(1);
 /// The name of a Job that is taken is mostly a watch that is behind; after so many tries somebody else has it.
 const TRIES_BEFORE_TAKEN: u32 = 3;
 /// The time for which a name that somebody else's Pod has is left out.
-const TAKEN_FOR: SignedDuration = SignedDuration::from_mins(10);
+const TAKEN_FOR: Duration = Duration::from_mins(10);
 /// A broker whose node is not decided yet waits so long for the other nodes to report a new device.
-const OTHERS_REPORT: SignedDuration = SignedDuration::from_millis(500);
+const OTHERS_REPORT: Duration = Duration::from_millis(500);
 
 /// An Event on the Instance of a broker.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,30 +51,25 @@ pub(crate) struct BrokerMemory {
     pub(super) specs: Specs,
     pub(super) avoided: Avoided,
     /// The times at which Pods were replaced, for each cause.
-    replaced: BTreeMap<(ObjectKey, Cause), Timestamp>,
+    replaced: BTreeMap<(ObjectKey, Cause), Instant>,
     /// The times at which somebody else's Pods were found to have the names of brokers.
-    taken: BTreeMap<ObjectKey, Timestamp>,
+    taken: BTreeMap<ObjectKey, Instant>,
     /// The time at which each Instance was seen first, by its uid.
-    first_seen: BTreeMap<String, Timestamp>,
+    first_seen: BTreeMap<String, Instant>,
 }
 
 impl BrokerMemory {
     /// Records what the world shows, or the parts of it that have changed. Returns the notices for users.
-    pub(crate) fn observe(
-        &mut self,
-        world: &World,
-        now: Timestamp,
-        clock: Timestamp,
-    ) -> Vec<Notice> {
+    pub(crate) fn observe(&mut self, world: &World, now: Now) -> Vec<Notice> {
         let whole = world.whole();
         self.failures.observe(whole);
         self.avoided.observe(whole);
         self.specs.observe(whole);
-        (self.replaced).retain(|_, at| now < *at + MOVES_APART);
-        (self.taken).retain(|_, at| now < *at + TAKEN_FOR);
+        (self.replaced).retain(|_, at| now.instant < *at + MOVES_APART);
+        (self.taken).retain(|_, at| now.instant < *at + TAKEN_FOR);
         for uid in uids(world) {
             if !self.first_seen.contains_key(uid) {
-                self.first_seen.insert(uid.clone(), now);
+                self.first_seen.insert(uid.clone(), now.instant);
             }
         }
         let owners: BTreeMap<_, _> = (world.instances.iter())
@@ -96,11 +93,11 @@ impl BrokerMemory {
                 configuration: instance.spec.configuration_key(&key.namespace),
                 digest: digest.cloned().unwrap_or_default(),
             };
-            let has_run = |started| elapsed(started, clock) >= RAN_WELL;
+            let has_run = |started| elapsed(started, now.clock) >= RAN_WELL;
             if pod.phase == "Running" && pod.started.is_some_and(has_run) {
                 self.forgive(&broker, pod);
             }
-            notices.extend(self.observe_pod(broker, pod, instance, now));
+            notices.extend(self.observe_pod(broker, pod, instance, now.instant));
         }
         notices
     }
@@ -131,7 +128,7 @@ impl BrokerMemory {
         broker: Broker,
         pod: &BrokerPod,
         instance: &Instance,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<Notice> {
         let key = &broker.key;
         let is_counted = self.failures.carry_over(&broker, &pod.meta.uid);
@@ -177,7 +174,7 @@ impl BrokerMemory {
         &mut self,
         action: &Action,
         outcome: &Outcome,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<Notice> {
         let is_gone = matches!(outcome, Outcome::Done | Outcome::Gone);
         match action {
@@ -205,7 +202,7 @@ impl BrokerMemory {
         &mut self,
         broker: &Broker,
         outcome: &Outcome,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<Notice> {
         match outcome {
             Outcome::Done => {
@@ -237,12 +234,7 @@ impl BrokerMemory {
         }
     }
 
-    fn settle_trial(
-        &mut self,
-        broker: &Broker,
-        outcome: &Outcome,
-        now: Timestamp,
-    ) -> Option<Notice> {
+    fn settle_trial(&mut self, broker: &Broker, outcome: &Outcome, now: Instant) -> Option<Notice> {
         match outcome {
             // The name is taken by the Pod that is to be replaced: what comes before that was accepted.
             Outcome::Done | Outcome::Conflict | Outcome::Taken => {
@@ -266,7 +258,7 @@ impl BrokerMemory {
         &mut self,
         broker: &Broker,
         outcome: &Outcome,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<Notice> {
         let Outcome::Refused { code, message } = outcome else {
             // The Instance or its namespace is being deleted.
@@ -285,7 +277,7 @@ impl BrokerMemory {
     }
 
     /// Returns when a broker may be replaced again for this cause.
-    pub(crate) fn may_replace_at(&self, key: &ObjectKey, cause: Cause) -> Option<Timestamp> {
+    pub(crate) fn may_replace_at(&self, key: &ObjectKey, cause: Cause) -> Option<Instant> {
         let before = self.replaced.get(&(key.clone(), cause));
         before.map(|at| *at + MOVES_APART)
     }
@@ -296,7 +288,7 @@ impl BrokerMemory {
     }
 
     /// Returns until when the reports of other nodes about an Instance are waited for.
-    pub(crate) fn others_report_until(&self, uid: &str) -> Option<Timestamp> {
+    pub(crate) fn others_report_until(&self, uid: &str) -> Option<Instant> {
         self.first_seen.get(uid).map(|seen| *seen + OTHERS_REPORT)
     }
 }

@@ -17,6 +17,7 @@ use crate::{
 };
 use http_body_util::Full;
 use hyper::{Request, Response, body::Bytes};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use std::{
@@ -111,16 +112,17 @@ async fn pass(client: Client, world: World) -> Pass {
         not_offered: watch::Sender::default(),
     };
     let mut brokers = Brokers::new("akri.sh".parse().unwrap());
-    let (now, mut notes) = (Timestamp::now(), vec![]);
-    let (actions, _) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
+    let (clock, instant) = (Timestamp::now(), Instant::now());
+    let (now, mut notes) = (Now { clock, instant }, vec![]);
+    let (actions, _) = brokers.plan(&Reported::new(&world), now, &mut notes);
     let (mut is_failed, mut created) = (false, vec![]);
     for action in actions {
         let written = perform(&shared, &action).await;
         is_failed |= matches!(written.outcome, Outcome::Failed(_));
-        brokers.settle(&world, &action, &written.outcome, now);
+        brokers.settle(&world, &action, &written.outcome, instant);
         created.push(written);
     }
-    let (_, waits) = brokers.plan(&Reported::new(&world), now, now, &mut notes);
+    let (_, waits) = brokers.plan(&Reported::new(&world), now, &mut notes);
     Pass {
         is_failed,
         waits,

@@ -2,14 +2,14 @@
 use super::format::{Devices, Text};
 use crate::{
     api::configuration::Problem,
-    controller::{clock::elapsed, queue::Waits, world::World},
+    controller::{queue::Waits, world::World},
     model::{
         names::{ObjectKey, digest_32},
         typed_names::ConfigurationKey,
     },
 };
-use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 /// The most bytes of the devices in a ConfigMap, of which the API server takes 1 MiB. Beyond it: the largest devices are left out,
 /// and the Configuration says so (`DeviceListTooLarge`).
@@ -30,8 +30,8 @@ pub(crate) struct KeptList {
     /// The digest of the list that was written last; empty if the last write was refused.
     pub(crate) digest: String,
     /// When that was written, or refused for the first time.
-    pub(crate) at: Timestamp,
-    pub(crate) looked: Timestamp,
+    pub(crate) at: Instant,
+    pub(crate) looked: Instant,
     pub(crate) problem: Option<Problem>,
 }
 
@@ -65,7 +65,7 @@ impl Owner {
 }
 
 /// Returns the writes of a part, and the time after which one is to be repeated. What belongs to deleted Configurations is garbage.
-pub(crate) fn plan(world: &World, kept: &mut Kept, now: Timestamp) -> (Vec<Action>, Waits) {
+pub(crate) fn plan(world: &World, kept: &mut Kept, now: Instant) -> (Vec<Action>, Waits) {
     let (mut actions, mut waits) = (vec![], Waits::default());
     for (key, configuration) in &world.configurations {
         if configuration.metadata.deletion_timestamp.is_some() {
@@ -80,7 +80,7 @@ pub(crate) fn plan(world: &World, kept: &mut Kept, now: Timestamp) -> (Vec<Actio
             actions.extend(kept.map(|_| Action::Delete(owner)));
             continue;
         }
-        let looked = kept.as_ref().map(|kept| elapsed(kept.looked, now));
+        let looked = kept.as_ref().map(|kept| now - kept.looked);
         if let Some(looked) = looked.filter(|looked| *looked < LOOKED_EVERY) {
             waits.add(LOOKED_EVERY - looked);
             continue;
@@ -92,7 +92,7 @@ pub(crate) fn plan(world: &World, kept: &mut Kept, now: Timestamp) -> (Vec<Actio
         let left = kept.and_then(|kept| {
             kept.looked = now;
             let is_same = kept.digest == digest_32(&text.text);
-            is_same.then(|| MENDED_AFTER.saturating_sub(elapsed(kept.at, now)))
+            is_same.then(|| MENDED_AFTER.saturating_sub(now - kept.at))
         });
         match left.filter(|left| !left.is_zero()) {
             Some(left) => waits.add(left),

@@ -1,6 +1,6 @@
 //! The requests about ConfigMaps.
 use super::*;
-use crate::controller::fixtures::{Fake, at, configuration, key, refusal};
+use crate::controller::fixtures::{Fake, configuration, key, moment, refusal};
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 const BY: &str = "fieldManager=petiole-controller";
@@ -19,11 +19,11 @@ fn config_map() -> (u16, Value) {
 }
 
 /// Plans once and carries out what is planned.
-async fn pass(fake: &Fake, lists: &mut Lists, world: &World, seconds: i64) -> Vec<Outcome> {
+async fn pass(fake: &Fake, lists: &mut Lists, world: &World, seconds: u64) -> Vec<Outcome> {
     let mut all = vec![];
-    for action in lists.plan(world, at(seconds)).0 {
+    for action in lists.plan(world, moment(seconds)).0 {
         let written = act(&fake.shared, &action).await;
-        lists.settle(&action, &written, at(seconds));
+        lists.settle(&action, &written, moment(seconds));
         all.push(written.outcome);
     }
     all
@@ -39,7 +39,7 @@ async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_whil
             config_map()
         }
     });
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     assert_eq!(
         pass(&fake, &mut lists, &world(true), 0).await,
         [Outcome::Done]
@@ -56,7 +56,7 @@ async fn a_config_map_is_patched_created_where_there_is_none_and_left_alone_whil
 #[tokio::test]
 async fn a_config_map_of_somebody_else_is_never_changed_and_the_configuration_says_so() {
     let fake = Fake::new(|_| refusal(422));
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     assert!(matches!(
         pass(&fake, &mut lists, &world(true), 0).await[..],
         [Outcome::Failed(_)]
@@ -84,7 +84,7 @@ async fn a_config_map_of_somebody_else_is_never_changed_and_the_configuration_sa
 #[tokio::test]
 async fn who_takes_the_wish_back_loses_the_config_map() {
     let fake = Fake::new(|_| config_map());
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     pass(&fake, &mut lists, &world(true), 0).await;
     assert_eq!(
         pass(&fake, &mut lists, &world(false), 1).await,
@@ -99,7 +99,7 @@ async fn who_takes_the_wish_back_loses_the_config_map() {
 async fn an_api_server_that_is_away_is_no_problem_of_the_configuration_and_one_that_refuses_is() {
     for (code, reason) in [(503, None), (403, Some("DeviceListRefused"))] {
         let fake = Fake::new(move |_| refusal(code));
-        let mut lists = Lists::new();
+        let mut lists = Lists::new(moment(0));
         assert!(matches!(
             pass(&fake, &mut lists, &world(true), 0).await[..],
             [Outcome::Failed(_)]
@@ -125,7 +125,7 @@ async fn a_deletion_that_is_refused_is_not_tried_again() {
             config_map()
         }
     });
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     pass(&fake, &mut lists, &world(true), 0).await;
     assert_eq!(
         pass(&fake, &mut lists, &world(false), 2).await,
@@ -136,7 +136,7 @@ async fn a_deletion_that_is_refused_is_not_tried_again() {
 
 #[test]
 fn all_lists_together_are_written_at_a_bounded_rate() {
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     let list = Text {
         text: "x".repeat(WRITTEN_MAX),
         left_out: 0,
@@ -148,24 +148,24 @@ fn all_lists_together_are_written_at_a_bounded_rate() {
     // Two turns that have begun before the first answer have written twice as much.
     let action = Action::Write(owner, list);
     for _ in 0..2 {
-        lists.settle(&action, &Written::failed("away"), at(0));
+        lists.settle(&action, &Written::failed("away"), moment(0));
     }
-    let time = i64::try_from(WRITTEN_MAX).unwrap() / i64::from(WRITTEN_PER_SECOND);
+    let time = u64::try_from(WRITTEN_MAX).unwrap() / u64::from(WRITTEN_PER_SECOND);
     for seconds in [0, 2, time] {
-        let (none, waits) = lists.plan(&world(true), at(seconds));
+        let (none, waits) = lists.plan(&world(true), moment(seconds));
         assert_eq!(
             (none, waits.first()),
             (vec![], Some(LOOKED_EVERY)),
             "{seconds}"
         );
     }
-    assert_eq!(lists.plan(&world(true), at(time + 2)).0.len(), 1);
+    assert_eq!(lists.plan(&world(true), moment(time + 2)).0.len(), 1);
 }
 
 #[tokio::test]
 async fn a_list_that_is_too_large_is_written_in_part_and_the_configuration_says_so() {
     let fake = Fake::new(|_| config_map());
-    let mut lists = Lists::new();
+    let mut lists = Lists::new(moment(0));
     let owner = Owner {
         key: key("cam"),
         uid: "uid-cam".to_owned(),
@@ -176,7 +176,7 @@ async fn a_list_that_is_too_large_is_written_in_part_and_the_configuration_says_
     };
     let action = Action::Write(owner, list);
     let written = act(&fake.shared, &action).await;
-    lists.settle(&action, &written, at(0));
+    lists.settle(&action, &written, moment(0));
     let problem = &lists.problems(&world(true))[&key("cam")];
     assert_eq!(problem.reason, "DeviceListTooLarge");
     assert!(

@@ -3,7 +3,6 @@ use super::action::{Action, Kind, Owner, Service};
 use crate::{
     api::{configuration::Configuration, instance::Instance, names},
     controller::{
-        clock::elapsed,
         queue::Waits,
         world::{OwnedService, World},
     },
@@ -13,10 +12,10 @@ use crate::{
         typed_names::ConfigurationKey,
     },
 };
-use k8s_openapi::jiff::Timestamp;
 use petiole_base::collect::CollectMap as _;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 /// The time for which a Service without brokers stays. A broker that is replaced is gone for a moment: a Service that went
 /// with it would come back under another address, and names that were looked up meanwhile would be remembered as missing.
@@ -27,7 +26,7 @@ const NAME_LIMIT: usize = 63;
 const FORMAT: &str = "1";
 
 /// The Services that have no broker, each with the time since when.
-pub(crate) type Idle = BTreeMap<ObjectKey, Timestamp>;
+pub(crate) type Idle = BTreeMap<ObjectKey, Instant>;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -41,7 +40,7 @@ pub(crate) struct Plan {
 struct Input<'a> {
     world: &'a World,
     idle: &'a Idle,
-    now: Timestamp,
+    now: Instant,
 }
 
 /// A Service that is asked for, or that was.
@@ -70,7 +69,7 @@ struct Brokers {
 
 /// A Service comes when the first of its brokers runs. While it has brokers it follows its spec; it goes when it has
 /// had none for [`IDLE_TIME`], or at once when its spec was taken out. The Services of deleted owners are garbage.
-pub(crate) fn plan(world: &World, idle: &Idle, now: Timestamp) -> Plan {
+pub(crate) fn plan(world: &World, idle: &Idle, now: Instant) -> Plan {
     let brokers = brokers(world);
     let digests = Digests::new(world);
     let input = Input { world, idle, now };
@@ -221,7 +220,7 @@ fn decide(
         (Some(existing), Some(spec)) => {
             if !brokers.is_any {
                 let since = idle.get(&wanted.key).copied().unwrap_or(now);
-                let left = IDLE_TIME.saturating_sub(elapsed(since, now));
+                let left = IDLE_TIME.saturating_sub(now - since);
                 plan.idle.insert(wanted.key.clone(), since);
                 if left.is_zero() {
                     return plan.actions.push(delete(existing, "it has no brokers"));

@@ -13,6 +13,7 @@ use crate::{
     },
     controller::{
         clock::elapsed,
+        nodes::absent_node::Now,
         queue::Waits,
         world::{BrokerJob, BrokerPod, World},
     },
@@ -27,6 +28,7 @@ use k8s_openapi::jiff::Timestamp;
 use petiole_base::collect::CollectMap as _;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 pub(crate) struct Input<'a> {
     pub(crate) world: &'a World,
@@ -34,9 +36,7 @@ pub(crate) struct Input<'a> {
     pub(crate) memory: &'a BrokerMemory,
     /// The prefix of the resources, such as `akri.sh`.
     pub(crate) resource_prefix: &'a ResourcePrefix,
-    pub(crate) now: Timestamp,
-    /// The time that times of objects are compared with, which other machines wrote.
-    pub(crate) clock: Timestamp,
+    pub(crate) now: Now,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -170,7 +170,7 @@ impl<'a> Planner<'a> {
 
     pub(super) fn check_start(&mut self, key: &ObjectKey, digest: &str) -> bool {
         let at = self.input.memory.failures.not_before(key, digest);
-        match at.filter(|at| *at > self.input.now) {
+        match at.filter(|at| *at > self.input.now.instant) {
             Some(at) => self.wake_at(at),
             None => return true,
         }
@@ -185,14 +185,13 @@ impl<'a> Planner<'a> {
         report.add_instance(target.subject.key, of);
     }
 
-    pub(super) fn wake_at(&mut self, at: Timestamp) {
-        let wait = Duration::try_from(at.duration_since(self.input.now));
-        self.plan.waits.add(wait.unwrap_or_default());
+    pub(super) fn wake_at(&mut self, at: Instant) {
+        self.plan.waits.add(at - self.input.now.instant);
     }
 
     /// Returns whether so much time has passed since a time of an object. If not, looks again then.
     pub(super) fn has_passed(&mut self, time: Duration, since: Timestamp) -> bool {
-        let left = time.saturating_sub(elapsed(since, self.input.clock));
+        let left = time.saturating_sub(elapsed(since, self.input.now.clock));
         if !left.is_zero() {
             self.plan.waits.add(left);
         }

@@ -9,9 +9,9 @@ use crate::{
     controller::world::BrokerPod,
     model::{names::ObjectKey, slot::SlotOwner, typed_names::NodeName},
 };
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
 
 /// The state of a Pod whose node sees the device, or that has no node yet.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,7 +25,7 @@ enum PodState {
     Moved,
     /// The Pod has ended. Its successor is created after `retry_at`.
     Ended {
-        retry_at: Option<Timestamp>,
+        retry_at: Option<Instant>,
     },
 }
 
@@ -33,7 +33,7 @@ enum PodState {
 struct Pods<'a> {
     serving: Vec<Serving<'a>>,
     /// The Pods that have ended, each with the time before which it gets no successor.
-    ended: Vec<(Serving<'a>, Option<Timestamp>)>,
+    ended: Vec<(Serving<'a>, Option<Instant>)>,
     /// The number of slots of the Pods that are being deleted.
     leaving: usize,
     /// The number of ended Pods that are being deleted. Each has its successor once it is gone: with another name before, the
@@ -252,7 +252,7 @@ impl<'a> Planner<'a> {
     /// after a wait. Returns whether it is replaced now.
     pub(super) fn replaced(&mut self, Serving { key, pod }: Serving<'_>, cause: Cause) -> bool {
         let at = self.input.memory.may_replace_at(key, cause);
-        if let Some(at) = at.filter(|at| *at > self.input.now) {
+        if let Some(at) = at.filter(|at| *at > self.input.now.instant) {
             self.wake_at(at);
             return false;
         }
@@ -298,7 +298,7 @@ impl<'a> Planner<'a> {
     fn replace_ended(
         &mut self,
         Serving { key, pod }: Serving<'_>,
-        retry_at: Option<Timestamp>,
+        retry_at: Option<Instant>,
         room: &mut Room,
     ) {
         if room.slots == 0 || room.nodes == 0 {
@@ -307,7 +307,7 @@ impl<'a> Planner<'a> {
         }
         room.slots -= 1;
         room.nodes -= 1;
-        match retry_at.filter(|at| *at > self.input.now) {
+        match retry_at.filter(|at| *at > self.input.now.instant) {
             Some(at) => self.wake_at(at),
             None => self.delete_pod(key, pod, "it ended, and another takes its place"),
         }

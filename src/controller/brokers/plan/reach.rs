@@ -46,7 +46,7 @@ impl<'a> Planner<'a> {
         places: &'p [SeeingNode<'a>],
         free: &[&SeeingNode<'a>],
     ) -> Vec<&'p SeeingNode<'a>> {
-        let (memory, now) = (self.input.memory, self.input.now);
+        let (memory, now) = (self.input.memory, self.input.now.instant);
         let instance = wanted.target.subject.key;
         let until = |place: &SeeingNode<'_>| {
             let until = memory.avoided.until(instance, place.node, wanted.digest);
@@ -110,7 +110,7 @@ impl<'a> Planner<'a> {
         let instance = target.subject.instance;
         let (key, configuration) = (target.configuration_key, target.configuration);
         let until = self.input.memory.others_report_until(target.uid);
-        let Some(until) = until.filter(|until| *until > self.input.now) else {
+        let Some(until) = until.filter(|until| *until > self.input.now.instant) else {
             return true;
         };
         let most = configuration.spec.most_nodes().unwrap_or(usize::MAX);

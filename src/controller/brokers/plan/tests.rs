@@ -12,6 +12,7 @@ use crate::{
     api::instance::{InstanceSpec, InstanceStatus, NodeHealth},
     controller::{
         brokers::memory::BrokerMemory,
+        nodes::absent_node::Now,
         outcome::Outcome,
         pod_state::Unscheduled,
         reported::Reported,
@@ -28,7 +29,8 @@ use k8s_openapi::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 fn pod_spec() -> Value {
     json!({"brokerPodSpec": {"containers": [{"name": "a"}]}})
@@ -42,6 +44,8 @@ fn key<Name: From<String>>(name: &str) -> Key<Name> {
     Key::new("ns", name.to_owned())
 }
 
+const BEGINNING: Timestamp = Timestamp::constant(1_000_000, 0);
+
 /// A cluster in which what is planned comes true. Its scheduler follows the affinity of Pods, and starts them.
 struct Cluster {
     world: World,
@@ -49,6 +53,7 @@ struct Cluster {
     now: Timestamp,
     /// How far the clock is ahead of the time that is counted from the start.
     ahead: SignedDuration,
+    began: Instant,
     uids: u32,
     /// The answer of the API server to a dry run.
     trial: Outcome,
@@ -62,8 +67,9 @@ impl Cluster {
         let mut cluster = Self {
             world: World::default(),
             memory: BrokerMemory::default(),
-            now: Timestamp::from_second(1_000_000).unwrap(),
+            now: BEGINNING,
             ahead: SignedDuration::ZERO,
+            began: Instant::now(),
             uids: 0,
             trial: Outcome::Done,
             closed: BTreeSet::new(),
@@ -165,6 +171,14 @@ impl Cluster {
         instance.status.as_ref().unwrap().broker_generation
     }
 
+    fn time(&self) -> Now {
+        let passed = Duration::try_from(self.now.duration_since(BEGINNING)).unwrap();
+        Now {
+            clock: self.now + self.ahead,
+            instant: self.began + passed,
+        }
+    }
+
     /// Returns when the next look is due.
     fn wake(&self) -> Option<Timestamp> {
         let wait = self.whole_plan().waits.first()?;
@@ -178,15 +192,13 @@ impl Cluster {
             device_reports: reported.by_device(),
             memory: &self.memory,
             resource_prefix: &"akri.sh".parse().unwrap(),
-            now: self.now,
-            clock: self.now + self.ahead,
+            now: self.time(),
         })
     }
 
     /// Returns what is planned after a look at the world, in words.
     fn plan(&mut self) -> Vec<String> {
-        self.memory
-            .observe(&self.world, self.now, self.now + self.ahead);
+        self.memory.observe(&self.world, self.time());
         let actions = self.whole_plan().actions;
         actions.iter().map(words).collect()
     }
@@ -197,7 +209,7 @@ impl Cluster {
         let words = self.plan();
         for action in self.whole_plan().actions {
             let outcome = self.perform(&action);
-            self.memory.settle(&action, &outcome, self.now);
+            self.memory.settle(&action, &outcome, self.time().instant);
         }
         words
     }

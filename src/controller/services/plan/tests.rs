@@ -1,6 +1,6 @@
 use super::*;
 use crate::controller::{
-    fixtures::{at, configuration, instance, key, pod},
+    fixtures::{configuration, instance, key, moment, pod},
     world::Meta,
 };
 use k8s_openapi::api::core::v1::ServiceSpec;
@@ -33,7 +33,7 @@ fn said(plan: &Plan) -> Vec<String> {
 }
 
 fn plan_now(world: &World) -> Vec<String> {
-    said(&plan(world, &Idle::new(), at(0)))
+    said(&plan(world, &Idle::new(), moment(0)))
 }
 
 /// The API server, as far as this plan goes.
@@ -72,7 +72,7 @@ fn strings(values: Value) -> BTreeMap<String, String> {
 /// Returns a world with a running broker, and the Services made for it.
 fn served() -> World {
     let mut world = world(specs()).with_pod("broker", pod("cam-1", "Running"));
-    let made = plan(&world, &Idle::new(), at(0));
+    let made = plan(&world, &Idle::new(), moment(0));
     execute(&mut world, &made);
     world
 }
@@ -109,7 +109,7 @@ fn services_come_with_the_first_broker_that_runs() {
 #[test]
 fn a_service_is_what_the_user_wrote_with_our_labels_selector_and_owner() {
     let world = world(specs()).with_pod("broker", pod("cam-1", "Running"));
-    let plan = plan(&world, &Idle::new(), at(0));
+    let plan = plan(&world, &Idle::new(), moment(0));
     let Action::Apply(apply) = &plan.actions[0] else {
         panic!("{plan:?}")
     };
@@ -180,21 +180,21 @@ fn what_others_took_off_a_service_comes_back() {
 fn a_service_outlives_its_brokers_by_a_minute() {
     let mut world = served();
     world.pods.clear();
-    let first = plan(&world, &Idle::new(), at(0));
+    let first = plan(&world, &Idle::new(), moment(0));
     assert_eq!(said(&first), [""; 0]);
     assert_eq!(first.waits.first(), Some(IDLE_TIME));
 
-    let later = plan(&world, &first.idle, at(59));
+    let later = plan(&world, &first.idle, moment(59));
     assert_eq!(said(&later), [""; 0]);
     assert_eq!(later.waits.first(), Some(Duration::from_secs(1)));
-    let over = plan(&world, &later.idle, at(60));
+    let over = plan(&world, &later.idle, moment(60));
     assert_eq!(said(&over), ["delete cam-1-svc", "delete cam-svc"]);
 
     // A broker that is there, though it does not run yet, starts the count anew.
     let replaced = world.clone().with_pod("next", pod("cam-1", "Pending"));
-    let seen = plan(&replaced, &later.idle, at(60));
+    let seen = plan(&replaced, &later.idle, moment(60));
     assert_eq!((said(&seen), &seen.idle), (vec![], &Idle::new()));
-    assert_eq!(said(&plan(&world, &seen.idle, at(61))), [""; 0]);
+    assert_eq!(said(&plan(&world, &seen.idle, moment(61))), [""; 0]);
 }
 
 #[test]
@@ -242,7 +242,7 @@ proptest! {
         pods in proptest::collection::vec((0..4_usize, 0..5_usize), 0..6),
         specs in proptest::collection::vec(0..3_u32, 2),
         was in proptest::collection::vec(0..3_u32, 2),
-        passed in 0..100_i64,
+        passed in 0..100_u64,
     ) {
         let spec = |n: u32| if n == 0 { Value::Null } else { json!({ "ports": [{ "port": n }] }) };
         let configured = |n: &[u32]| configuration("cam", json!({ "spec": {
@@ -253,7 +253,7 @@ proptest! {
             world = world.with_instance(instance(&format!("cam-{n}"), json!({})))
                 .with_pod(&format!("before-{n}"), pod(&format!("cam-{n}"), "Running"));
         }
-        let before = plan(&world, &Idle::new(), at(0));
+        let before = plan(&world, &Idle::new(), moment(0));
         execute(&mut world, &before);
         world.pods.clear();
         world = world.with_configuration(configured(&specs));
@@ -261,9 +261,9 @@ proptest! {
             let phase = ["Pending", "Running", "Succeeded", "Failed", "Unknown"][phase];
             world = world.with_pod(&format!("pod-{n}"), pod(&format!("cam-{instance}"), phase));
         }
-        let idle = plan(&world, &Idle::new(), at(0)).idle;
-        let planned = plan(&world, &idle, at(passed));
+        let idle = plan(&world, &Idle::new(), moment(0)).idle;
+        let planned = plan(&world, &idle, moment(passed));
         execute(&mut world, &planned);
-        prop_assert_eq!(said(&plan(&world, &planned.idle, at(passed))), Vec::<String>::new());
+        prop_assert_eq!(said(&plan(&world, &planned.idle, moment(passed))), Vec::<String>::new());
     }
 }

@@ -168,14 +168,14 @@ fn holds(events: &[Event]) -> Result<(), TestCaseError> {
     // A name that another's Service has had is looked at again, too.
     cluster.passes(TAKEN_AGAIN.as_secs());
     let world = cluster.server.world.clone();
-    let now = cluster.now.clock;
+    let now = cluster.now;
     let known = |turns: &Turns| {
         let Brokers {
             reports, memory, ..
         } = &turns.brokers;
         // What time alone makes old is forgotten when its part is looked at, and decides nothing until then.
         let mut memory = memory.clone();
-        memory.observe(&world, now, now);
+        memory.observe(&world, now);
         let problems = turns.devices.problems(&world);
         format!("{reports:?} {memory:?} {problems:?}")
     };

@@ -32,7 +32,9 @@ fn a_new_spec_that_the_api_server_refuses_ends_no_job_or_pod_that_runs() {
         for _ in 0..3 {
             let actions = cluster.whole_plan().actions;
             assert_eq!(actions.iter().map(words).collect::<Vec<_>>(), [create]);
-            cluster.memory.settle(&actions[0], &refused, cluster.now);
+            cluster
+                .memory
+                .settle(&actions[0], &refused, cluster.time().instant);
             assert_eq!(cluster.plan(), NONE);
             let (_, reason, message) = cluster.report();
             assert_eq!(reason, "BrokerSpecInvalid");
@@ -74,7 +76,9 @@ fn a_job_whose_creation_was_not_answered_is_tried_again() {
     for outcome in [Outcome::Failed("away".to_owned()), Outcome::Conflict] {
         let mut cluster = Cluster::new(job_spec(), &["a"]);
         let action = cluster.whole_plan().actions.remove(0);
-        cluster.memory.settle(&action, &outcome, cluster.now);
+        cluster
+            .memory
+            .settle(&action, &outcome, cluster.time().instant);
         assert_eq!(cluster.after(1).step(), ["create cam-1-1-job"]);
         cluster.plan();
         cluster.world.jobs.clear();

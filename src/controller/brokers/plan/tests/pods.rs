@@ -223,20 +223,13 @@ fn a_pod_that_ran_well_or_was_asked_for_anew_starts_over_with_the_shortest_wait(
     cluster.settle();
     let fail = |cluster: &mut Cluster| {
         cluster.fails("cam-1-pod", "");
-        let notices = cluster
-            .memory
-            .observe(&cluster.world, cluster.now, cluster.now);
+        let notices = cluster.memory.observe(&cluster.world, cluster.time());
         let [notice] = &notices[..] else {
             panic!("{notices:?}");
         };
         let (_, wait) = notice.text.split_once("Another follows in ").unwrap();
         let wait: SignedDuration = wait.parse().unwrap();
-        assert_eq!(
-            cluster
-                .memory
-                .observe(&cluster.world, cluster.now, cluster.now),
-            []
-        );
+        assert_eq!(cluster.memory.observe(&cluster.world, cluster.time()), []);
         let wait = wait.as_secs();
         cluster.after(wait).settle();
         wait
@@ -305,7 +298,7 @@ fn a_name_that_a_pod_of_somebody_else_has_is_left_out() {
     // One that no watch shows, because it has none of our labels.
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
-    (cluster.memory).settle(&action, &Outcome::Taken, cluster.now);
+    (cluster.memory).settle(&action, &Outcome::Taken, cluster.time().instant);
     assert_eq!(cluster.plan(), ["create cam-1-1-pod"]);
     assert_eq!(cluster.after(600).plan(), ["create cam-1-pod"]);
 }
@@ -320,7 +313,7 @@ fn names_that_others_have_are_left_out_up_to_a_bound() {
             panic!("{n}: {actions:?}");
         };
         assert_eq!(broker.key.name.contains(&format!("-{n}-pod")), n > 0);
-        (cluster.memory).settle(&actions[0], &Outcome::Taken, cluster.now);
+        (cluster.memory).settle(&actions[0], &Outcome::Taken, cluster.time().instant);
     }
     assert_eq!(cluster.plan(), NONE);
     assert_eq!(cluster.report().1, "BrokerRefused");
@@ -355,7 +348,7 @@ fn a_controller_that_starts_or_that_another_was_faster_than_makes_no_second_brok
     cluster.memory = BrokerMemory::default();
     assert_eq!(cluster.plan(), NONE);
     for action in &actions {
-        (cluster.memory).settle(action, &Outcome::Conflict, cluster.now);
+        (cluster.memory).settle(action, &Outcome::Conflict, cluster.time().instant);
     }
     assert_eq!(cluster.after(60).plan(), NONE);
     assert_eq!(cluster.world.pods.len(), 2);

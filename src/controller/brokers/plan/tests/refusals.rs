@@ -6,14 +6,14 @@ use crate::api::reason::Reason;
 fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_the_status_says_why() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     for _ in 0..10 {
-        cluster
-            .memory
-            .observe(&cluster.world, cluster.now, cluster.now);
+        cluster.memory.observe(&cluster.world, cluster.time());
         let plan = cluster.whole_plan();
         assert_eq!(plan.actions.len(), 2);
         for action in &plan.actions {
             let outcome = Outcome::from_status(422, "no such field");
-            let notice = cluster.memory.settle(action, &outcome, cluster.now);
+            let notice = cluster
+                .memory
+                .settle(action, &outcome, cluster.time().instant);
             assert_eq!(notice, None, "the status says it, not each Instance");
         }
         let plan = cluster.whole_plan();
@@ -23,9 +23,9 @@ fn a_refused_pod_is_tried_again_after_a_wait_that_grows_and_the_status_says_why(
     let (_, reason, message) = cluster.report();
     assert_eq!(reason, "BrokerSpecInvalid");
     assert!(message.contains("no such field"), "{message}");
-    assert!(cluster.now < Timestamp::from_second(1_000_000 + 20 * 60).unwrap());
+    assert!(cluster.now < BEGINNING + SignedDuration::from_mins(20));
     // A user who mends it need not wait.
-    cluster.now = Timestamp::from_second(1_000_000).unwrap();
+    cluster.now = BEGINNING;
     assert_eq!(cluster.plan(), NONE);
     cluster.broker_spec(json!({"brokerPodSpec": {"containers": []}}));
     assert_eq!(cluster.plan().len(), 2);
@@ -71,10 +71,14 @@ fn a_spec_that_others_were_made_of_is_not_refused_as_a_whole() {
     let mut cluster = Cluster::new(pod_spec(), &["a", "b"]);
     let creations = cluster.whole_plan().actions;
     let refused = Outcome::from_status(422, "no such class");
-    cluster.memory.settle(&creations[0], &refused, cluster.now);
+    cluster
+        .memory
+        .settle(&creations[0], &refused, cluster.time().instant);
     assert_eq!(cluster.report().1, "BrokerSpecInvalid");
-    (cluster.memory).settle(&creations[1], &Outcome::Done, cluster.now);
-    cluster.memory.settle(&creations[0], &refused, cluster.now);
+    (cluster.memory).settle(&creations[1], &Outcome::Done, cluster.time().instant);
+    cluster
+        .memory
+        .settle(&creations[0], &refused, cluster.time().instant);
     assert_eq!(cluster.report().1, "BrokerRefused");
 }
 
@@ -83,15 +87,19 @@ fn a_refusal_for_another_reason_is_reported_on_the_instance() {
     let mut cluster = Cluster::new(pod_spec(), &["a"]);
     let action = cluster.whole_plan().actions.remove(0);
     let outcome = Outcome::from_status(403, "exceeded quota");
-    let notice = cluster.memory.settle(&action, &outcome, cluster.now);
+    let notice = cluster
+        .memory
+        .settle(&action, &outcome, cluster.time().instant);
     let notice = notice.unwrap();
     assert_eq!((&notice.instance, notice.is_warning), (&key("cam-1"), true));
     assert_eq!(notice.reason, Reason::BrokerRefused);
     let text = "cannot create cam-1-pod: exceeded quota. Next try in 1s";
     assert_eq!(notice.text, text);
-    let away = cluster
-        .memory
-        .settle(&action, &Outcome::from_status(503, "away"), cluster.now);
+    let away = cluster.memory.settle(
+        &action,
+        &Outcome::from_status(503, "away"),
+        cluster.time().instant,
+    );
     assert_eq!(away, None);
 }
 
@@ -103,7 +111,7 @@ fn the_name_of_a_job_that_somebody_else_has_is_reported_after_some_tries() {
         .map(|_| {
             cluster
                 .memory
-                .settle(&action, &Outcome::Conflict, cluster.now)
+                .settle(&action, &Outcome::Conflict, cluster.time().instant)
                 .is_some()
         })
         .collect();

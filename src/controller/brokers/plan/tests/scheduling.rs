@@ -31,7 +31,7 @@ impl Cluster {
 
     /// Returns the nodes of the Pods that are created now.
     pub(super) fn created_for(&mut self) -> Vec<Vec<String>> {
-        self.memory.observe(&self.world, self.now, self.now);
+        self.memory.observe(&self.world, self.time());
         let mut nodes = vec![];
         for action in self.whole_plan().actions {
             if let Action::CreatePod { pod, .. } = action {
