@@ -11,6 +11,7 @@ use crate::{
     api::{
         condition::{self, Condition, ConditionStatus, ConditionType},
         configuration::{Configuration, ConfigurationStatus, NodeReport, Problem},
+        instance::Instance,
         node_devices::ConfigurationView,
         reason::Reason,
         same_name::{Winner, name_taken},
@@ -81,7 +82,6 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
         world,
         seen,
         now,
-        counts: counts(world),
         first: world.oldest_of_each_name(),
         views: views(world),
     };
@@ -114,17 +114,6 @@ pub(crate) fn plan(seen: StatusInputs<'_>, now: Timestamp) -> Plan {
     plan
 }
 
-fn counts(world: &World) -> BTreeMap<(&str, &str), i64> {
-    let mut counts = BTreeMap::new();
-    for (key, instance) in &world.instances {
-        let configuration = instance.spec.configuration_name.as_str();
-        *counts
-            .entry((key.namespace.as_str(), configuration))
-            .or_default() += 1;
-    }
-    counts
-}
-
 type Views<'a> = BTreeMap<ConfigurationKey, Vec<(&'a NodeName, &'a ConfigurationView)>>;
 
 /// Returns the reports about each Configuration in all NodeDevices.
@@ -144,8 +133,6 @@ struct View<'a> {
     world: &'a World,
     seen: StatusInputs<'a>,
     now: Timestamp,
-    /// The Instances of each Configuration, by its namespace and name.
-    counts: BTreeMap<(&'a str, &'a str), i64>,
     first: BTreeMap<&'a str, &'a ConfigurationKey>,
     views: Views<'a>,
 }
@@ -177,7 +164,7 @@ impl View<'_> {
             !report.problems.is_empty() && self.world.nodes.contains_key(&report.name)
         };
         let entry = |report: &NodeReport| NodeReport {
-            instances: self.count_on(key, &report.name),
+            instances: self.count(key, |instance| instance.spec.nodes.contains(&report.name)),
             ..report.clone()
         };
         let entered = reports.iter().filter(is_entered).take(limits::NODES_MAX);
@@ -189,14 +176,15 @@ impl View<'_> {
         entered.map(entry).take_while(fits).collect()
     }
 
-    fn count_on(&self, key: &ConfigurationKey, node: &NodeName) -> i64 {
-        let instances = self.world.instances.iter();
-        let its = instances.filter(|(of, instance)| {
-            of.namespace == key.namespace
-                && instance.spec.configuration_name == key.name
-                && instance.spec.nodes.contains(node)
+    /// Counts the Instances of a Configuration that `is_counted` selects. In a part, a namespace has mostly one Configuration.
+    fn count(&self, key: &ConfigurationKey, is_counted: impl Fn(&Instance) -> bool) -> i64 {
+        let first = InstanceKey::new(&key.namespace, "");
+        let from = self.world.instances.range(first..);
+        let of_namespace = from.take_while(|(of, _)| of.namespace == key.namespace);
+        let counted = of_namespace.filter(|(_, instance)| {
+            instance.spec.configuration_name == key.name && is_counted(instance)
         });
-        i64::try_from(its.count()).unwrap_or(i64::MAX)
+        i64::try_from(counted.count()).unwrap_or(i64::MAX)
     }
 
     fn written(
@@ -238,8 +226,7 @@ impl View<'_> {
             Some(report) => report.ratio(),
             None => "0/0".to_owned(),
         });
-        let count = (key.namespace.as_str(), key.name.as_str());
-        let instances = self.counts.get(&count).copied().unwrap_or_default();
+        let instances = self.count(key, |_| true);
         let nodes = self.entries(key, reports);
         if configuration.status.is_some()
             && before.conditions == conditions
