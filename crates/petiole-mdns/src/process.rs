@@ -46,9 +46,6 @@ struct Shared {
     observer: Option<Observer>,
     /// A subscription was added or removed.
     changed: Notify,
-    /// The number of events after which a wait for the end of the task may be over: ends of the task, and new
-    /// subscriptions.
-    turns: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -100,7 +97,6 @@ impl Mdns {
             state.tasks.spawn(run(self.clone()));
         }
         drop(state);
-        self.0.turns.send_modify(|turns| *turns += 1);
         self.0.changed.notify_one();
         Subscription {
             id,
@@ -131,22 +127,6 @@ impl Mdns {
     }
 }
 
-impl Subscription {
-    /// Ends the browse. If it was the last one, waits until the sockets are closed or another browse has begun.
-    pub async fn close(self) {
-        let mdns = self.mdns.clone();
-        let mut turns = mdns.0.turns.subscribe();
-        drop(self);
-        let is_last = {
-            let state = mdns.state();
-            state.subscribers.is_empty() && state.is_running
-        };
-        if is_last {
-            turns.changed().await.ok();
-        }
-    }
-}
-
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.mdns.state().subscribers.remove(&self.id);
@@ -154,8 +134,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Notifies of the end of the task. After a panic another task may begin, and the subscribers see that their channel has
-/// closed.
+/// Ends the subscriptions after a panic: another task may begin, and the subscribers see that their channel has closed.
 struct Ended(Mdns);
 
 impl Drop for Ended {
@@ -165,7 +144,6 @@ impl Drop for Ended {
             state.is_running = false;
             state.subscribers.clear();
         }
-        self.0.0.turns.send_modify(|turns| *turns += 1);
     }
 }
 

@@ -156,12 +156,8 @@ pub struct Counts {
     pub sent: usize,
     /// The received packets that were ignored, by reason.
     pub ignored: BTreeMap<Ignored, usize>,
-    /// The records that no subscription can use.
-    pub unused: usize,
     /// The records that exceeded the limits of the cache.
     pub refused: usize,
-    /// The questions that were not sent, because another host had just asked them (RFC 6762 7.3).
-    pub suppressed: usize,
     /// The records in the cache.
     pub records: usize,
     /// The bytes of the names and data of these records.
@@ -180,9 +176,7 @@ impl Counts {
             received: self.received - before.received,
             sent: self.sent - before.sent,
             ignored: ignored.collect(),
-            unused: self.unused - before.unused,
             refused: self.refused - before.refused,
-            suppressed: self.suppressed - before.suppressed,
             records: self.records,
             bytes: self.bytes,
         }

@@ -30,8 +30,6 @@ pub struct Information {
     pub manufacturer: String,
     /// Its model.
     pub model: String,
-    /// The version of its firmware.
-    pub firmware: String,
     /// Its serial number.
     pub serial: String,
 }
@@ -105,7 +103,6 @@ pub(crate) fn information(root: &Element) -> Option<Information> {
     Some(Information {
         manufacturer: text("Manufacturer"),
         model: text("Model"),
-        firmware: text("FirmwareVersion"),
         serial: text("SerialNumber"),
     })
 }

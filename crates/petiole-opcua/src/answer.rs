@@ -28,24 +28,12 @@ impl fmt::Display for Question {
 pub enum Answer {
     /// To [`Question::FindServers`].
     Servers(Vec<Application>),
-    /// To [`Question::FindServersOnNetwork`].
-    ServersOnNetwork(Vec<ServerOnNetwork>),
+    /// To [`Question::FindServersOnNetwork`]: where the servers answer discovery.
+    ServersOnNetwork(Vec<String>),
     /// To [`Question::GetEndpoints`].
     Endpoints(Vec<Endpoint>),
     /// The server does not answer this question, for this reason.
     Refused(Question, Status),
-}
-
-impl Answer {
-    /// Returns the question that it answers.
-    pub fn question(&self) -> Question {
-        match self {
-            Self::Servers(_) => Question::FindServers,
-            Self::ServersOnNetwork(_) => Question::FindServersOnNetwork,
-            Self::Endpoints(_) => Question::GetEndpoints,
-            Self::Refused(question, _) => *question,
-        }
-    }
 }
 
 /// An application, as an `ApplicationDescription` describes it. Texts are as the server sends them, and `""` where it sends none.
@@ -93,17 +81,6 @@ impl fmt::Display for ApplicationType {
         ];
         named(self.0, &names, f)
     }
-}
-
-/// A server that a discovery server knows by multicast DNS.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerOnNetwork {
-    /// The number of the record, from which the next question goes on.
-    pub record: u32,
-    /// The name for people.
-    pub name: String,
-    /// Where it answers discovery.
-    pub discovery_url: String,
 }
 
 /// An endpoint of a server.

@@ -42,8 +42,7 @@ mod survey;
 mod url;
 
 pub use answer::{
-    Answer, Application, ApplicationType, Endpoint, Question, SecurityMode, ServerOnNetwork,
-    UserToken,
+    Answer, Application, ApplicationType, Endpoint, Question, SecurityMode, UserToken,
 };
 pub use client::{Client, Turn};
 pub use failure::{Failure, Step};

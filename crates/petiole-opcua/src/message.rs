@@ -1,9 +1,6 @@
 //! Reads and writes the bodies of messages: requests, and the answers to them (OPC 10000-4, 5.5 and 5.6; encoded by OPC 10000-6). Pure.
 use crate::{
-    answer::{
-        Answer, Application, ApplicationType, Endpoint, Question, SecurityMode, ServerOnNetwork,
-        UserToken,
-    },
+    answer::{Answer, Application, ApplicationType, Endpoint, Question, SecurityMode, UserToken},
     binary::{Malformed, Reader, Writer},
     chunk::{CHUNK_MAX, CHUNKS_MAX, Kind, MESSAGE_MAX, Place, write},
     status::Status,
@@ -240,14 +237,12 @@ fn application(reader: &mut Reader<'_>) -> Result<Application, Malformed> {
     })
 }
 
-fn server_on_network(reader: &mut Reader<'_>) -> Result<ServerOnNetwork, Malformed> {
-    let server = ServerOnNetwork {
-        record: reader.u32()?,
-        name: reader.string()?,
-        discovery_url: reader.string()?,
-    };
+fn server_on_network(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    reader.u32()?; // the number of the record
+    reader.string()?; // the name for people
+    let discovery_url = reader.string()?;
     reader.strings("capabilities", STRINGS_MAX)?;
-    Ok(server)
+    Ok(discovery_url)
 }
 
 fn endpoint(reader: &mut Reader<'_>) -> Result<Endpoint, Malformed> {

@@ -30,12 +30,7 @@ impl Said {
                 Answer::Servers(applications) => {
                     said.applications = applications.into_iter().filter(&takes).collect();
                 }
-                Answer::ServersOnNetwork(servers) => {
-                    said.on_network = servers
-                        .into_iter()
-                        .map(|server| server.discovery_url)
-                        .collect();
-                }
+                Answer::ServersOnNetwork(urls) => said.on_network = urls,
                 Answer::Endpoints(endpoints) => said.endpoints = endpoints,
                 Answer::Refused(..) => {}
             }

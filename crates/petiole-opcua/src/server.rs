@@ -1,6 +1,6 @@
 //! The other side of the conversation, for tests: a server that answers the questions, as it should or with faults. Pure.
 use crate::{
-    answer::{Application, Endpoint, Question, ServerOnNetwork},
+    answer::{Application, Endpoint, Question},
     binary::{Reader, Writer},
     chunk::{CHUNK_MAX, Chunk, Incoming, Kind, Place, write},
     message::{Channel, NO_SECURITY, Stamp, in_channel, number},
@@ -15,7 +15,7 @@ pub struct Server {
     /// The answer to FindServers.
     pub applications: Vec<Application>,
     /// The answer to FindServersOnNetwork.
-    pub on_network: Vec<ServerOnNetwork>,
+    pub on_network: Vec<String>,
     /// The answer to GetEndpoints.
     pub endpoints: Vec<Endpoint>,
     /// What it does wrong.
@@ -128,7 +128,9 @@ impl Server {
             Question::FindServers => array(&mut body, &self.applications, application),
             Question::FindServersOnNetwork => {
                 body.time(0);
-                array(&mut body, &self.on_network, server_on_network);
+                array(&mut body, &self.on_network, |body, url| {
+                    server_on_network(body, url);
+                });
             }
             Question::GetEndpoints => array(&mut body, &self.endpoints, endpoint),
         }
@@ -204,10 +206,10 @@ fn application(body: &mut Writer, application: &Application) {
     });
 }
 
-fn server_on_network(body: &mut Writer, server: &ServerOnNetwork) {
-    body.u32(server.record);
-    body.string(&server.name);
-    body.string(&server.discovery_url);
+fn server_on_network(body: &mut Writer, discovery_url: &str) {
+    body.u32(5);
+    body.string("a name");
+    body.string(discovery_url);
     array(body, &["DA"], |body, capability| body.string(capability));
 }
 

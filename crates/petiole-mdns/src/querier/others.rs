@@ -74,9 +74,9 @@ impl Querier {
         for name in browsed {
             let jitter = self.between(JITTER);
             let state = self.links.get_mut(&link);
-            let browse = state.and_then(|state| state.browses.get_mut(name));
-            let is_asked = browse.is_some_and(|b| b.series.is_asked_by_other(now, jitter));
-            self.counts.suppressed += usize::from(is_asked);
+            if let Some(browse) = state.and_then(|state| state.browses.get_mut(name)) {
+                browse.series.is_asked_by_other(now, jitter);
+            }
         }
     }
 
@@ -104,6 +104,5 @@ impl Querier {
         }
         let due = service.due(stretch);
         due.into_iter().for_each(|at| state.look_at(at));
-        self.counts.suppressed += 1;
     }
 }

@@ -156,7 +156,6 @@ impl Querier {
             used += self.take_records(packet, records, now);
         }
         let count = message.records.len();
-        self.counts.unused += count - used;
         self.note(|| Note::Received {
             source: packet.source,
             first: message.records[..count.min(RECORDS_SHOWN)].to_vec(),

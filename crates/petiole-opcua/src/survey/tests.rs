@@ -1,9 +1,6 @@
 use super::*;
 use crate::said::NAMED_FOR;
-use crate::{
-    answer::{ApplicationType, ServerOnNetwork},
-    status::Status,
-};
+use crate::{answer::ApplicationType, status::Status};
 
 const LDS: &str = "opc.tcp://10.0.0.1:4840/";
 const SERVER: &str = "opc.tcp://10.0.0.2:4841/";
@@ -329,13 +326,9 @@ fn a_server_that_tells_of_its_endpoints_only_at_its_own_address_is_asked_there_t
 #[test]
 fn servers_of_the_network_are_asked_only_if_that_is_wished_and_not_further() {
     let oven = "opc.tcp://10.0.0.3:4840/";
-    let record = |url: &str| ServerOnNetwork {
-        discovery_url: url.to_owned(),
-        ..ServerOnNetwork::default()
-    };
-    let named = record("opc.tcp://oven-pc:4840/");
-    let on_network = vec![record(oven), record(LDS), record("nonsense"), named];
-    let beyond = Answer::ServersOnNetwork(vec![record("opc.tcp://10.0.0.9:1/")]);
+    let on_network = [oven, LDS, "nonsense", "opc.tcp://oven-pc:4840/"];
+    let on_network = on_network.map(str::to_owned).to_vec();
+    let beyond = Answer::ServersOnNetwork(vec!["opc.tcp://10.0.0.9:1/".to_owned()]);
     let world: World<'_> = BTreeMap::from([
         (LDS, Ok(vec![Answer::ServersOnNetwork(on_network)])),
         (

@@ -149,7 +149,6 @@ fn section_7_3_the_question_of_another_host_stands_for_our_own() {
     packet(&mut querier, "10.0.0.9:5353", &other, ms(5));
     let sent = queries(&mut querier, ms(5), ms(2500));
     assert_eq!(sent.len(), 1, "{sent:?}");
-    assert_eq!(querier.counts().suppressed, 1);
     // A question with known answers that we need does not replace ours, nor does one whose answers are sent by unicast,
     // nor a truncated one.
     let known = record(&named(TYPE), 4500, Data::Ptr(instance("a")));
