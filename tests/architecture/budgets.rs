@@ -11,7 +11,7 @@ const SLACK: usize = 100;
 /// The lines of each room: a folder of `src/`, the files beside them, and each crate. A change that needs more raises its budget, and its
 /// message says what it replaces.
 const BUDGETS: &[(&str, usize)] = &[
-    ("crates/petiole-base", 600),
+    ("crates/petiole-base", 620),
     ("crates/petiole-cli", 1_680),
     ("crates/petiole-cluster", 1_880),
     ("crates/petiole-dra", 1_660),

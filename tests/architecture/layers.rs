@@ -50,7 +50,6 @@ const EFFECTS: &[&str] = &[
     "nix",
     "petiole_base::files",
     "petiole_base::folder_watch",
-    "petiole_base::inotify",
     "petiole_cluster",
     "petiole_kubelet_api::uds",
     "petiole_mdns::Mdns",

@@ -5,8 +5,7 @@
 //! | [`backoff`] | the wait before the next attempt at an operation that fails |
 //! | [`collect`] | ordered maps by insertion |
 //! | [`files`] | files that are replaced whole, files of bounded size, owners of folders |
-//! | [`folder_watch`] | when something in a folder may have changed |
-//! | [`inotify`] | that something has happened in folders |
+//! | [`folder_watch`] | when something in folders may have changed |
 //! | [`metrics`] | a gauge that is replaced as a whole |
 //! | [`quantity`] | whole numbers as the API server writes them |
 //! | [`supervisor`] | the tasks of a process: the first one that ends stops the others |
@@ -19,8 +18,6 @@ pub mod collect;
 pub mod files;
 #[cfg(target_os = "linux")]
 pub mod folder_watch;
-#[cfg(target_os = "linux")]
-pub mod inotify;
 pub mod metrics;
 pub mod quantity;
 pub mod supervisor;

@@ -1,10 +1,8 @@
 //! Finds device nodes by their paths: `/dev/kvm`, `/dev/dri/card0` with `/dev/dri/renderD128`, each `/dev/video[0-9]*`.
 //!
 //! A path need not be of a device that the kernel has announced: opening `/dev/fuse` or `/dev/net/tun` is what loads their drivers.
-//! The handler reads names only, and opens no device. This file connects the parts: `scan` looks, `plan` decides, and `folders`
-//! waits for changes.
+//! The handler reads names only, and opens no device. This file connects the parts: `scan` looks, and `plan` decides.
 mod details;
-mod folders;
 mod plan;
 mod scan;
 
@@ -14,11 +12,10 @@ use super::super::{
 };
 use crate::{
     discovery::publish::publish,
+    folder_watch::Watch,
     model::device::{DeviceSet, Scope},
 };
 use details::Details;
-use folders::Watch;
-use petiole_base::inotify::Inotify;
 use std::{collections::BTreeSet, fs::Metadata, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -30,6 +27,8 @@ use tokio::{
 pub const DEV: &str = "/dev";
 /// The shortest pause between two looks. A look that took longer is followed by a pause as long as it took.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// The most folders that one discovery of `paths` watches. Beyond it: it looks every two seconds instead.
+const FOLDERS_MAX: usize = 64;
 
 /// Finds device nodes of this machine.
 #[derive(Debug)]
@@ -87,8 +86,7 @@ struct PathsDiscovery {
 impl PathsDiscovery {
     /// Looks at each change of a folder in which something could match.
     async fn follow(&self, found: &watch::Sender<DeviceSet>) -> Result<(), DiscoveryError> {
-        let failed = |e| DiscoveryError(format!("folders cannot be watched (inotify): {e}"));
-        let mut watch = Watch::new(Inotify::open);
+        let mut watch = Watch::for_names(FOLDERS_MAX);
         loop {
             let begun = Instant::now();
             let (devices, folders) = self.look().await?;
@@ -97,7 +95,7 @@ impl PathsDiscovery {
             let is_due = watch.follow(&folders);
             publish(devices, found);
             if !is_due {
-                watch.changed().await.map_err(failed)?;
+                watch.changed().await;
             }
             sleep(pause).await;
         }
