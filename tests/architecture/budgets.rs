@@ -31,7 +31,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/controller", 10_280),
     ("src/convert", 620),
     ("src/demo", 850),
-    ("src/discovery", 11_400),
+    ("src/discovery", 11_330),
     ("src/merge", 1_640),
     ("src/proto", 110),
     ("src/store", 2_580),

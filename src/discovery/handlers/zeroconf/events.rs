@@ -9,10 +9,9 @@ use std::{
 
 /// The services that the tracker knows.
 pub(super) struct KnownServices {
-    services: BTreeMap<Name, Arc<petiole_mdns::Service>>,
     /// The service that has each full name. Names whose labels have other borders may have the same text: the first one
     /// known is the device, and the others wait until it is gone.
-    holders: BTreeMap<String, Name>,
+    holders: BTreeMap<String, (Name, Arc<petiole_mdns::Service>)>,
     leaves_out: Option<LeftOut>,
     /// The most new and changed services that one call takes over.
     at_once: usize,
@@ -24,7 +23,6 @@ pub(super) struct KnownServices {
 impl KnownServices {
     pub(super) fn new(at_once: usize) -> Self {
         Self {
-            services: BTreeMap::new(),
             holders: BTreeMap::new(),
             leaves_out: None,
             at_once,
@@ -40,8 +38,8 @@ impl KnownServices {
 
     /// Lets these services count as changed, by their full names: the next calls return them again.
     pub(super) fn look_again(&mut self, is_wanted: impl Fn(&str) -> bool) {
-        for service in self.services.values_mut() {
-            if service.name.text().is_some_and(|text| is_wanted(&text)) {
+        for (text, (_, service)) in &mut self.holders {
+            if is_wanted(text) {
                 *service = Arc::new(service.as_ref().clone());
             }
         }
@@ -50,26 +48,29 @@ impl KnownServices {
     /// Returns the changes in `found`. A service whose name is not text is ignored, because a device's id and its
     /// environment are text.
     pub(super) fn events(&mut self, found: &Found) -> Vec<Event> {
-        let stays = |name: &&Name| found.services.contains_key(*name);
-        let left: Vec<Name> = (self.services.keys().filter(|name| !stays(name)).cloned()).collect();
         let mut gone = BTreeSet::new();
-        for name in left {
-            let service = self.services.remove(&name);
-            gone.extend(service.and_then(|service| self.release(&name, &service)));
-        }
+        self.holders.retain(|text, (name, before)| {
+            let now = found.services.get(name);
+            // A service that is announced again in another case is another device.
+            let stays = now.is_some_and(|now| {
+                Arc::ptr_eq(now, before) || now.name.text().as_ref() == Some(text)
+            });
+            if !stays {
+                gone.insert(text.clone());
+            }
+            stays
+        });
         let mut resolved = vec![];
         for (name, service) in self.next(found) {
-            let before = self.services.insert(name.clone(), service.clone());
-            // A service that is announced again in another case is another device.
-            let other = before.filter(|before| before.name.text() != service.name.text());
-            gone.extend(other.and_then(|before| self.release(name, &before)));
-            resolved.extend(hold(&mut self.holders, name, service));
-        }
-        for (name, service) in self.services.iter().filter(|_| !gone.is_empty()) {
-            let text = service.name.text().filter(|text| gone.contains(text));
-            let is_free = text.is_some_and(|text| !self.holders.contains_key(&text));
-            let heir = is_free.then(|| hold(&mut self.holders, name, service));
-            resolved.extend(heir.flatten());
+            let Some(text) = service.name.text() else {
+                continue;
+            };
+            let new = || (name.clone(), service.clone());
+            let (holder, held) = self.holders.entry(text.clone()).or_insert_with(new);
+            if holder == name {
+                *held = service.clone();
+                resolved.extend(service_of(text, service));
+            }
         }
         for service in &resolved {
             gone.remove(&service.fullname);
@@ -82,22 +83,15 @@ impl KnownServices {
         events
     }
 
-    /// Takes its text from a service that is gone or has another name now. Returns the text if the service was the device.
-    fn release(&mut self, name: &Name, service: &petiole_mdns::Service) -> Option<String> {
-        let text = service.name.text()?;
-        let holder = self.holders.get(&text);
-        (holder == Some(name)).then(|| {
-            self.holders.remove(&text);
-            text
-        })
-    }
-
     /// Returns the new and changed services whose turn it is: the first of those that come after the last one, so that
     /// services that change all the time keep no other waiting.
     fn next<'a>(&mut self, found: &'a Found) -> Vec<(&'a Name, &'a Arc<petiole_mdns::Service>)> {
         let is_changed = |(name, service): &(&Name, &Arc<petiole_mdns::Service>)| {
-            let before = self.services.get(*name);
-            before.is_none_or(|before| !Arc::ptr_eq(before, service))
+            let text = service.name.text();
+            text.is_some_and(|text| match self.holders.get(&text) {
+                Some((holder, before)) => holder == *name && !Arc::ptr_eq(before, service),
+                None => true,
+            })
         };
         let is_later = |(name, _): &(&Name, _)| self.last.as_ref().is_none_or(|last| *name > last);
         let changed = found.services.iter().filter(is_changed);
@@ -109,19 +103,6 @@ impl KnownServices {
         self.last = last.map(|(name, _)| (*name).clone());
         next
     }
-}
-
-/// Returns the service if it is the device of its text, which it becomes if no other is.
-fn hold(
-    holders: &mut BTreeMap<String, Name>,
-    name: &Name,
-    service: &petiole_mdns::Service,
-) -> Option<Service> {
-    let text = service.name.text()?;
-    let holder = holders.entry(text.clone()).or_insert_with(|| name.clone());
-    (holder == name)
-        .then(|| service_of(text, service))
-        .flatten()
 }
 
 fn service_of(fullname: String, service: &petiole_mdns::Service) -> Option<Service> {
