@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub mod follow;
 pub mod node_only;
 mod nodes;
+pub mod object;
 pub mod pods;
 pub mod read;
 pub(crate) mod slots;

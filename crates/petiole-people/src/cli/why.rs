@@ -1,10 +1,11 @@
 //! Runs `petiole why`, which explains what is missing to a Pod, an Instance or a Configuration.
 use super::devices::incomplete;
 use crate::inspect::{
+    object::{Kind, Object},
     read,
     snapshot::Snapshot,
-    why::{Target, evicted, explain},
-    workloads::{self, Workload, WorkloadKind},
+    why::{evicted, explain},
+    workloads,
 };
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -38,51 +39,16 @@ enum Output {
     Json,
 }
 
-/// A kind in the forms that kubectl takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Pod,
-    Instance,
-    Configuration,
-    Workload(WorkloadKind),
-}
-
-impl Kind {
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let kind = text.to_lowercase();
-        let kind = kind.strip_suffix(".akri.sh").unwrap_or(&kind);
-        match kind {
-            "po" | "pod" | "pods" => Ok(Self::Pod),
-            "akrii" | "instance" | "instances" => Ok(Self::Instance),
-            "akric" | "configuration" | "configurations" => Ok(Self::Configuration),
-            workload => WorkloadKind::parse(workload).map(Self::Workload).with_context(|| {
-                format!("{text:?} is no kind: write pod, instance, configuration, deployment, replicaset, statefulset, daemonset or job")
-            }),
-        }
-    }
-
-    fn is_of(self, target: &Target) -> bool {
-        self == match target {
-            Target::Pod(_) => Self::Pod,
-            Target::Instance(_) => Self::Instance,
-            Target::Configuration(_) => Self::Configuration,
-            Target::Workload(workload) => Self::Workload(workload.kind),
-        }
-    }
-
-    fn target(self, key: ObjectKey) -> Target {
-        match self {
-            Self::Pod => Target::Pod(key),
-            Self::Instance => Target::Instance(key.typed()),
-            Self::Configuration => Target::Configuration(key.typed()),
-            Self::Workload(kind) => Target::Workload(Workload { kind, key }),
-        }
-    }
+/// Returns the kind that a user wrote.
+fn parse(kind: &str) -> anyhow::Result<Kind> {
+    Kind::parse(kind).with_context(|| {
+        format!("{kind:?} is no kind: write pod, instance, configuration, deployment, replicaset, statefulset, daemonset or job")
+    })
 }
 
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     let (kind, name) = match flags.object.split_once('/') {
-        Some((kind, name)) => (Some(Kind::parse(kind)?), name),
+        Some((kind, name)) => (Some(parse(kind)?), name),
         None => (None, flags.object.as_str()),
     };
     let client = flags.connection.client().await?;
@@ -109,19 +75,19 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         }
     }
     if snapshot.hidden.own_pods
-        && let Some(Kind::Workload(kind)) = kind
+        && let Some(kind) = kind.filter(|kind| kind.is_workload())
     {
         incomplete(&snapshot)?;
         let kind = kind.as_str();
         bail!("{kind} {key} is explained by its Pods, which cannot be read");
     }
-    let targets = found(&snapshot, kind, wanted.as_deref(), name);
-    let target = match targets.as_slice() {
-        [target] => target.clone(),
-        [] => match kind {
-            Some(kind) => kind.target(key),
-            None if evicted(&snapshot, &key) => Target::Pod(key),
-            None => {
+    let objects = found(&snapshot, kind, wanted.as_deref(), name);
+    let object = match objects.as_slice() {
+        [object] => object.clone(),
+        [] => match (kind, Object::new(kind.unwrap_or(Kind::Pod), key)) {
+            (Some(_), object) => object,
+            (None, pod) if evicted(&snapshot, &pod) => pod,
+            (None, _) => {
                 incomplete(&snapshot)?;
                 let others = found(&snapshot, None, None, name);
                 bail!(nowhere(&snapshot, wanted.as_deref(), name, &others))
@@ -132,8 +98,8 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
             several.len()
         ),
     };
-    read_warnings(&client, namespace, &target, &mut snapshot).await;
-    let explanation = explain(&snapshot, &target, Timestamp::now());
+    read_warnings(&client, namespace, &object, &mut snapshot).await;
+    let explanation = explain(&snapshot, &object, Timestamp::now());
     let text = match flags.output {
         Output::Text => explanation.text(),
         Output::Json => serde_json::to_string_pretty(&explanation)? + "\n",
@@ -146,10 +112,10 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
 async fn read_warnings(
     client: &kube::Client,
     read: &str,
-    target: &Target,
+    object: &Object,
     snapshot: &mut Snapshot,
 ) {
-    let namespace = namespace_of(target);
+    let namespace = &object.key.namespace;
     if namespace != read {
         read::warnings(client, namespace, snapshot).await;
     }
@@ -157,12 +123,12 @@ async fn read_warnings(
 
 /// Returns the error for a name that no object has. An object that cannot be read may have it.
 /// One of another namespace is named.
-fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str, others: &[Target]) -> String {
+fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str, others: &[Object]) -> String {
     let (object, is_partial, advice) = match namespace {
         Some(namespace) => (
             format!("{namespace}/{name}"),
             snapshot.hidden.own_pods,
-            match others.first().map(namespace_of) {
+            match others.first().map(|other| &other.key.namespace) {
                 Some(other) => format!(": there is one in the namespace {other} (-n {other})"),
                 None => ": name another namespace (-n), or look at all (-A)".to_owned(),
             },
@@ -179,44 +145,69 @@ fn nowhere(snapshot: &Snapshot, namespace: Option<&str>, name: &str, others: &[T
     )
 }
 
-fn namespace_of(target: &Target) -> &str {
-    match target {
-        Target::Pod(key) => &key.namespace,
-        Target::Instance(key) => &key.namespace,
-        Target::Configuration(key) => &key.namespace,
-        Target::Workload(workload) => &workload.key.namespace,
-    }
-}
-
 /// Returns the objects of that name, or the workloads if there are none. Without a namespace it can be in any.
 fn found(
     snapshot: &Snapshot,
     kind: Option<Kind>,
     namespace: Option<&str>,
     name: &str,
-) -> Vec<Target> {
-    let pods = matching(snapshot.pods.keys(), namespace, name).map(Target::Pod);
-    let instances = matching(snapshot.instances.keys(), namespace, name).map(Target::Instance);
-    let configurations =
-        matching(snapshot.configurations.keys(), namespace, name).map(Target::Configuration);
-    let is_wanted = |target: &Target| kind.is_none_or(|kind| kind.is_of(target));
-    let targets = pods.chain(instances).chain(configurations);
-    let targets: Vec<Target> = targets.filter(is_wanted).collect();
-    if !targets.is_empty() {
-        return targets;
+) -> Vec<Object> {
+    let of_kind = |kind| move |key| Object::new(kind, key);
+    let pods = snapshot.pods.keys().cloned().map(of_kind(Kind::Pod));
+    let instances = snapshot.instances.keys().map(Key::untyped);
+    let configurations = snapshot.configurations.keys().map(Key::untyped);
+    let is_wanted = |Object { kind: its, key }: &Object| {
+        key.name == name
+            && namespace.is_none_or(|namespace| namespace == key.namespace)
+            && kind.is_none_or(|kind| kind == *its)
+    };
+    let objects = pods.chain(instances.map(of_kind(Kind::Instance)));
+    let objects = objects.chain(configurations.map(of_kind(Kind::Configuration)));
+    let objects: Vec<Object> = objects.filter(is_wanted).collect();
+    if !objects.is_empty() {
+        return objects;
     }
-    let workloads = workloads::named(snapshot, namespace, name).into_iter();
-    workloads.map(Target::Workload).filter(is_wanted).collect()
+    workloads::all(snapshot)
+        .into_iter()
+        .filter(is_wanted)
+        .collect()
 }
 
-/// Returns the keys of this name, in one namespace or in all.
-fn matching<'a, Name: AsRef<str> + Clone + 'a>(
-    keys: impl Iterator<Item = &'a Key<Name>>,
-    namespace: Option<&str>,
-    name: &str,
-) -> impl Iterator<Item = Key<Name>> {
-    let is_it = move |key: &&Key<Name>| {
-        key.name.as_ref() == name && namespace.is_none_or(|namespace| namespace == key.namespace)
-    };
-    keys.filter(is_it).cloned()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_workload_is_found_in_its_namespace_unless_another_object_has_its_name() {
+        let pod = json!({
+            "metadata": {
+                "labels": {"akri.sh/instance": "cam-0a1b2c"},
+                "ownerReferences":
+                    [{"apiVersion": "", "kind": "StatefulSet", "name": "db", "uid": "", "controller": true}],
+            },
+        });
+        let mut snapshot = Snapshot::default();
+        let mut add = |name: &str| {
+            let pod = serde_json::from_value(pod.clone()).unwrap();
+            let key = ObjectKey::new("shop", name);
+            snapshot.pods.insert(key, pod);
+            snapshot.clone()
+        };
+        let object = |kind| Object::new(kind, ObjectKey::new("shop", "db"));
+        let (without_pod, with_pod) = (add("db-0"), add("db"));
+        let workload = vec![object(Kind::StatefulSet)];
+        for (kind, namespace, expected) in [
+            (None, None, &workload),
+            (None, Some("shop"), &workload),
+            (Some(Kind::StatefulSet), Some("shop"), &workload),
+            (Some(Kind::Job), None, &vec![]),
+            (None, Some("default"), &vec![]),
+        ] {
+            assert_eq!(found(&without_pod, kind, namespace, "db"), *expected);
+        }
+        assert_eq!(found(&with_pod, None, None, "db"), [object(Kind::Pod)]);
+        let wanted = Some(Kind::StatefulSet);
+        assert_eq!(found(&with_pod, wanted, None, "db"), workload);
+    }
 }

@@ -3,4 +3,4 @@ mod finding;
 mod plan;
 
 pub use finding::{Cause, Explanation, Finding};
-pub use plan::{Target, evicted, explain};
+pub use plan::{evicted, explain};

@@ -1,101 +1,21 @@
 //! Finds the Pods of Deployments and of other workloads, by the owners that Pods name. Pure.
 use super::{
+    object::{Kind, Object},
     pods::{asks_for_devices, is_finished, is_ready, label, phase},
     snapshot::Snapshot,
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use petiole_model::{
-    api::names::INSTANCE_LABEL,
-    model::names::{Key, ObjectKey},
-};
-use std::{collections::BTreeSet, fmt};
+use petiole_model::{api::names::INSTANCE_LABEL, model::names::ObjectKey};
+use std::collections::BTreeSet;
 
-/// A kind of object that has Pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WorkloadKind {
-    Deployment,
-    ReplicaSet,
-    StatefulSet,
-    DaemonSet,
-    Job,
-}
-
-/// An object that has Pods.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Workload {
-    pub kind: WorkloadKind,
-    pub key: ObjectKey,
-}
-
-impl WorkloadKind {
-    const ALL: [Self; 5] = [
-        Self::Deployment,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-        Self::DaemonSet,
-        Self::Job,
-    ];
-
-    /// Returns the kind of this name, in lower-case letters, in a form that kubectl takes.
-    pub fn parse(kind: &str) -> Option<Self> {
-        let kind = kind.strip_suffix(".apps").unwrap_or(kind);
-        let kind = kind.strip_suffix(".batch").unwrap_or(kind);
-        Self::ALL.into_iter().find(|known| {
-            let name = known.as_str().to_lowercase();
-            kind == known.short() || kind.strip_suffix('s').unwrap_or(kind) == name
-        })
-    }
-
-    fn short(self) -> &'static str {
-        match self {
-            Self::Deployment => "deploy",
-            Self::ReplicaSet => "rs",
-            Self::StatefulSet => "sts",
-            Self::DaemonSet => "ds",
-            Self::Job => "job",
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::Job => "Job",
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.as_str(), self.key)
-    }
-}
-
-impl Workload {
-    /// Returns whether a Pod of this name may be its own. The name of a Deployment's Pod has two parts more, those of other
-    /// workloads one.
-    pub(crate) fn may_have_made(&self, pod: &str) -> bool {
-        let more = pod.strip_prefix(self.key.name.as_str());
-        let more = more.and_then(|more| more.strip_prefix('-'));
-        let is_deployment = self.kind == WorkloadKind::Deployment;
-        let parts = if is_deployment { 2 } else { 1 };
-        more.is_some_and(|more| more.split('-').count() == parts)
-    }
-}
-
-/// Returns the workloads of this name that have Pods with devices, in one namespace or in all.
-pub fn named(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> BTreeSet<Workload> {
-    (snapshot.pods.iter())
-        .filter(|(key, _)| namespace.is_none_or(|namespace| namespace == key.namespace))
-        .flat_map(|(key, pod)| workloads_of(key, pod))
-        .filter(|workload| workload.key.name == name)
-        .collect()
+/// Returns the workloads that have Pods with devices.
+pub fn all(snapshot: &Snapshot) -> BTreeSet<Object> {
+    let pods = snapshot.pods.iter();
+    pods.flat_map(|(key, pod)| workloads_of(key, pod)).collect()
 }
 
 /// Returns the Pods of a workload that ask for devices or are brokers.
-pub fn pods_of<'a>(snapshot: &'a Snapshot, workload: &Workload) -> Vec<(&'a ObjectKey, &'a Pod)> {
+pub fn pods_of<'a>(snapshot: &'a Snapshot, workload: &Object) -> Vec<(&'a ObjectKey, &'a Pod)> {
     let is_its = |(key, pod): &(&ObjectKey, &Pod)| workloads_of(key, pod).contains(workload);
     snapshot.pods.iter().filter(is_its).collect()
 }
@@ -132,7 +52,7 @@ pub fn deployment_of<'a>(pod: &Pod, owner: &'a OwnerReference) -> Option<&'a str
 }
 
 /// Returns the workloads that a Pod belongs to: its controller, and the Deployment above that.
-fn workloads_of(key: &ObjectKey, pod: &Pod) -> Vec<Workload> {
+fn workloads_of(key: &ObjectKey, pod: &Pod) -> Vec<Object> {
     if !asks_for_devices(pod) && label(pod, INSTANCE_LABEL).is_none() {
         return vec![];
     }
@@ -140,15 +60,12 @@ fn workloads_of(key: &ObjectKey, pod: &Pod) -> Vec<Workload> {
     let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else {
         return vec![];
     };
-    let workload = |kind: WorkloadKind, name: &str| Workload {
-        kind,
-        key: Key::new(&key.namespace, name.to_owned()),
-    };
-    let kinds = WorkloadKind::ALL.into_iter();
+    let workload = |kind, name: &str| Object::new(kind, ObjectKey::new(&key.namespace, name));
+    let kinds = Kind::WORKLOADS.into_iter();
     let direct = kinds.filter(|kind| kind.as_str() == owner.kind);
     let direct = direct.map(|kind| workload(kind, &owner.name));
     let deployment = deployment_of(pod, owner);
-    let deployment = deployment.map(|name| workload(WorkloadKind::Deployment, name));
+    let deployment = deployment.map(|name| workload(Kind::Deployment, name));
     direct.chain(deployment).collect()
 }
 

@@ -1,10 +1,11 @@
 //! Describes one device in full, for its page. Pure.
 use crate::inspect::{
     events::last_seen,
+    object::{Kind, Object},
     pods::{inspection, is_ready, label, node_of, state_of},
     slots::Holders,
     snapshot::Snapshot,
-    why::{Explanation, Target, explain},
+    why::{Explanation, explain},
 };
 use k8s_openapi::{
     api::core::v1::{Event, Pod},
@@ -86,9 +87,8 @@ pub(super) fn details<'a>(
 ) -> Option<Details<'a>> {
     let instance = snapshot.instances.get(key)?;
     let created = instance.metadata.creation_timestamp.as_ref();
-    let answer = read
-        .is_explained
-        .then(|| explain(snapshot, &Target::Instance(key.clone()), now));
+    let object = Object::new(Kind::Instance, key.untyped());
+    let answer = read.is_explained.then(|| explain(snapshot, &object, now));
     let mut events: Vec<Happened> = read.events.into_iter().map(happened).collect();
     events.sort_by_key(|event| std::cmp::Reverse(event.at));
     events.truncate(SHOWN);

@@ -18,10 +18,11 @@ use crate::inspect::{
     claims::gives_out,
     devices::device_name,
     node_only,
+    object::{Kind, Object},
     pods::{is_ready, label},
     snapshot::Snapshot,
     words::{listed, plural},
-    workloads::{self, Workload},
+    workloads,
 };
 use agents::{agent_trouble, controller_trouble};
 use brokers::{Alike, alike};
@@ -40,57 +41,55 @@ use petiole_model::{
         typed_names::ConfigurationKey,
     },
 };
-use std::{collections::BTreeSet, fmt::Display};
+use std::collections::BTreeSet;
 
 /// The most nodes and slots whose troubles are reported.
 const TROUBLES_MAX: usize = 2;
 /// The names of what is counted and not reported.
 const SLOTS: &str = "slots that stay in use";
 const AGENTS: &str = "nodes of its devices without a ready agent";
-/// The object that is asked about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    Pod(ObjectKey),
-    Instance(InstanceKey),
-    Configuration(ConfigurationKey),
-    Workload(Workload),
-}
 
 /// Returns the answer to `petiole why`.
-pub fn explain(snapshot: &Snapshot, target: &Target, now: Timestamp) -> Explanation {
-    match target {
-        Target::Pod(key) => match snapshot.pods.get(key) {
-            None => evictions::of_former_pod(snapshot, key, now)
-                .unwrap_or_else(|| absent(snapshot, "Pod", key, snapshot.pods.keys())),
+pub fn explain(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Explanation {
+    let Object { kind, key } = object;
+    match kind {
+        Kind::Pod => match snapshot.pods.get(key) {
+            None => evictions::of_former_pod(snapshot, object, now)
+                .unwrap_or_else(|| absent(snapshot, object, snapshot.pods.keys().cloned())),
             Some(pod) => Explanation {
                 subject: pod::subject(key, pod),
                 findings: pod::explain(snapshot, key, pod, now),
             },
         },
-        Target::Instance(key) => match snapshot.instances.get(key) {
-            None => absent(snapshot, "Instance", key, snapshot.instances.keys()),
-            Some(instance) => of_instance(snapshot, key, instance, now),
-        },
-        Target::Configuration(key) => match snapshot.configurations.get(key) {
+        Kind::Instance => match snapshot.instances.get_key_value(&key.clone().typed()) {
             None => absent(
                 snapshot,
-                "Configuration",
-                key,
-                snapshot.configurations.keys(),
+                object,
+                snapshot.instances.keys().map(Key::untyped),
             ),
-            Some(configuration) => of_configuration(snapshot, key, configuration, now),
+            Some((key, instance)) => of_instance(snapshot, key, instance, now),
         },
-        Target::Workload(workload) => of_workload(snapshot, workload, now),
+        Kind::Configuration => match snapshot.configurations.get_key_value(&key.clone().typed()) {
+            None => absent(
+                snapshot,
+                object,
+                snapshot.configurations.keys().map(Key::untyped),
+            ),
+            Some((key, configuration)) => of_configuration(snapshot, key, configuration, now),
+        },
+        Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::DaemonSet | Kind::Job => {
+            of_workload(snapshot, object, now)
+        }
     }
 }
 
-/// Returns whether there was a Pod of this name, which was evicted.
-pub fn evicted(snapshot: &Snapshot, key: &ObjectKey) -> bool {
-    evictions::of_pod(snapshot, key, Timestamp::MAX).is_some()
+/// Returns whether there was such a Pod, which was evicted.
+pub fn evicted(snapshot: &Snapshot, pod: &Object) -> bool {
+    evictions::of(snapshot, pod, Timestamp::MAX).is_some()
 }
 
 /// Returns what one Pod of a workload waits for, or what is amiss with its device.
-fn of_workload(snapshot: &Snapshot, workload: &Workload, now: Timestamp) -> Explanation {
+fn of_workload(snapshot: &Snapshot, workload: &Object, now: Timestamp) -> Explanation {
     let pods = workloads::foremost_first(workloads::pods_of(snapshot, workload));
     let mut groups = alike(snapshot, &pods, now);
     let is_amiss = |group: &Alike<'_>| {
@@ -115,35 +114,31 @@ fn of_workload(snapshot: &Snapshot, workload: &Workload, now: Timestamp) -> Expl
     };
     let subject = format!("{workload} {state}. {}", pod::subject(group.key, group.pod));
     Explanation {
-        subject: with(subject, evictions::of_workload(snapshot, workload, now)),
+        subject: with(subject, evictions::of(snapshot, workload, now)),
         findings: group.counted("Pod"),
     }
 }
 
 /// Returns what is said of an object that is not there. Another namespace may have one of its name.
-fn absent<'a, Name>(
+fn absent(
     snapshot: &Snapshot,
-    kind: &str,
-    key: &Key<Name>,
-    known: impl Iterator<Item = &'a Key<Name>>,
-) -> Explanation
-where
-    Name: PartialEq + AsRef<str> + 'a,
-    Key<Name>: Display,
-{
+    object: &Object,
+    mut known: impl Iterator<Item = ObjectKey>,
+) -> Explanation {
+    let Object { kind, key } = object;
+    let kind = kind.as_str();
     let place = if snapshot.hidden.pods || snapshot.hidden.objects {
         format!("-n {}", key.namespace)
     } else {
         "-A".to_owned()
     };
-    let mut others = known.filter(|other| other.name == key.name);
-    let finding = match others.next() {
+    let finding = match known.find(|other| other.name == key.name) {
         Some(other) => {
             Finding::new(Cause::NoSuchObject, format!("There is {kind} {other}.")).then(format!(
                 "kubectl petiole why -n {} {}/{}",
                 other.namespace,
                 kind.to_lowercase(),
-                other.name.as_ref()
+                other.name
             ))
         }
         None => Finding::new(
@@ -153,7 +148,7 @@ where
         .then(format!("kubectl get configurations,instances,pods {place}")),
     };
     Explanation {
-        subject: format!("{kind} {key} does not exist."),
+        subject: format!("{object} does not exist."),
         findings: vec![finding],
     }
 }
@@ -201,8 +196,10 @@ fn of_instance(
         findings.push(Finding::new(Cause::Fine, text));
     }
     let subject = format!("Instance {key} is the device {}.", device_name(instance));
+    let object = Object::new(Kind::Instance, key.untyped());
+    let evicted = evictions::of(snapshot, &object, now);
     Explanation {
-        subject: with(subject, evictions::of_instance(snapshot, key, now)),
+        subject: with(subject, evicted),
         findings,
     }
 }

@@ -27,39 +27,14 @@ fn snapshot(pods: impl IntoIterator<Item = Value>) -> Snapshot {
     }
 }
 
-fn workload(kind: WorkloadKind, name: &str) -> Workload {
-    Workload {
-        kind,
-        key: ObjectKey::new("shop", name),
-    }
+fn workload(kind: Kind, name: &str) -> Object {
+    Object::new(kind, ObjectKey::new("shop", name))
 }
 
 fn foremost_name(pods: impl IntoIterator<Item = Value>) -> String {
     let snapshot = snapshot(pods);
     let all = foremost_first(snapshot.pods.iter().collect());
     all[0].0.name.clone()
-}
-
-#[test]
-fn kinds_are_read_in_the_forms_that_kubectl_takes() {
-    for (text, expected) in [
-        ("deployment", Some(WorkloadKind::Deployment)),
-        ("deployments", Some(WorkloadKind::Deployment)),
-        ("deployment.apps", Some(WorkloadKind::Deployment)),
-        ("deploy", Some(WorkloadKind::Deployment)),
-        ("rs", Some(WorkloadKind::ReplicaSet)),
-        ("replicasets.apps", Some(WorkloadKind::ReplicaSet)),
-        ("sts", Some(WorkloadKind::StatefulSet)),
-        ("ds", Some(WorkloadKind::DaemonSet)),
-        ("daemonset", Some(WorkloadKind::DaemonSet)),
-        ("job", Some(WorkloadKind::Job)),
-        ("jobs.batch", Some(WorkloadKind::Job)),
-        ("cronjob", None),
-        ("", None),
-        ("s", None),
-    ] {
-        assert_eq!(WorkloadKind::parse(text), expected, "{text}");
-    }
 }
 
 #[test]
@@ -80,7 +55,7 @@ fn a_pod_belongs_to_its_controller_and_to_the_deployment_above_it() {
             .map(|(key, _)| key.name.as_str())
             .collect::<String>()
     };
-    use WorkloadKind::*;
+    use Kind::*;
     assert_eq!(pods(Deployment, "web"), "a");
     assert_eq!(pods(ReplicaSet, "web-5d9c"), "a");
     assert_eq!(pods(StatefulSet, "db"), "b");
@@ -98,13 +73,11 @@ fn only_a_controller_that_has_pods_with_devices_is_found() {
     let mut without_device = pod("b", "StatefulSet", "db");
     without_device["spec"]["containers"] = json!([{"name": "main"}]);
     let none = snapshot([other_owner, without_device.clone()]);
-    assert_eq!(named(&none, None, "db"), BTreeSet::new());
+    assert_eq!(all(&none), BTreeSet::new());
     without_device["metadata"]["labels"]["akri.sh/instance"] = json!("cam-0a1b2c");
     let broker = snapshot([without_device]);
-    let expected = BTreeSet::from([workload(WorkloadKind::StatefulSet, "db")]);
-    assert_eq!(named(&broker, None, "db"), expected);
-    assert_eq!(named(&broker, Some("shop"), "db"), expected);
-    assert_eq!(named(&broker, Some("default"), "db"), BTreeSet::new());
+    let expected = BTreeSet::from([workload(Kind::StatefulSet, "db")]);
+    assert_eq!(all(&broker), expected);
 }
 
 #[test]

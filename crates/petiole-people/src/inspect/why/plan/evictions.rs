@@ -2,8 +2,8 @@
 use super::super::finding::{Cause, Explanation, Finding, sentence};
 use crate::inspect::{
     events::{last, last_seen},
+    object::{Kind, Object},
     snapshot::Snapshot,
-    workloads::Workload,
 };
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use petiole_model::{
@@ -15,52 +15,29 @@ use std::time::Duration;
 /// Returns what is said of a Pod that is gone because it was evicted.
 pub(super) fn of_former_pod(
     snapshot: &Snapshot,
-    key: &ObjectKey,
+    pod: &Object,
     now: Timestamp,
 ) -> Option<Explanation> {
-    let text = of_pod(snapshot, key, now)?;
-    let next = format!("kubectl -n {} get pods -o wide", key.namespace);
+    let text = of(snapshot, pod, now)?;
+    let next = format!("kubectl -n {} get pods -o wide", pod.key.namespace);
     let text = format!("{text} If it had an owner, another Pod took its place.");
     Some(Explanation {
-        subject: format!("Pod {key} does not exist any more."),
+        subject: format!("{pod} does not exist any more."),
         findings: vec![Finding::new(Cause::Evicted, text).then(next)],
     })
 }
 
-/// Returns when a Pod was evicted, and why.
-pub(super) fn of_pod(snapshot: &Snapshot, key: &ObjectKey, now: Timestamp) -> Option<String> {
-    let is_it = |name: &str| name == key.name;
-    evicted(snapshot, "Pod", &key.namespace, is_it, now)
-}
-
-/// Returns when a Pod of a workload was evicted last, and why.
-pub(super) fn of_workload(
-    snapshot: &Snapshot,
-    workload: &Workload,
-    now: Timestamp,
-) -> Option<String> {
-    let is_its = |name: &str| workload.may_have_made(name);
-    evicted(snapshot, "Pod", &workload.key.namespace, is_its, now)
-}
-
-/// Returns when a Pod that had a device was evicted last, and why.
-pub(super) fn of_instance(
-    snapshot: &Snapshot,
-    key: &InstanceKey,
-    now: Timestamp,
-) -> Option<String> {
-    let is_it = |name: &str| key.name.as_str() == name;
-    evicted(snapshot, "Instance", &key.namespace, is_it, now)
-}
-
-fn evicted(
-    snapshot: &Snapshot,
-    kind: &str,
-    namespace: &str,
-    is_its: impl Fn(&str) -> bool,
-    now: Timestamp,
-) -> Option<String> {
-    let event = last_of(snapshot, Reason::PodEvicted, kind, namespace, is_its)?;
+/// Returns when a Pod, a Pod of a workload, or a Pod with a device was evicted last, and why.
+pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option<String> {
+    let Object { kind, key } = object;
+    let ObjectKey { namespace, name } = key;
+    let event = if kind.is_workload() {
+        let is_its = |pod: &str| object.may_have_made(pod);
+        last_of(snapshot, Reason::PodEvicted, Kind::Pod, namespace, is_its)
+    } else {
+        let is_it = |its: &str| its == name;
+        last_of(snapshot, Reason::PodEvicted, *kind, namespace, is_it)
+    }?;
     let ago = last_seen(event).map(|at| now.duration_since(at));
     let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
     let ago = ago.map(|ago| format!(" {} ago", age::short(ago)));
@@ -81,12 +58,12 @@ fn evicted(
 fn last_of<'a>(
     snapshot: &'a Snapshot,
     reason: Reason,
-    kind: &str,
+    kind: Kind,
     namespace: &str,
     is_its: impl Fn(&str) -> bool,
 ) -> Option<&'a Event> {
     last(snapshot, namespace, &[reason.as_str()], |about| {
-        about.kind.as_deref() == Some(kind) && about.name.as_deref().is_some_and(&is_its)
+        about.kind.as_deref() == Some(kind.as_str()) && about.name.as_deref().is_some_and(&is_its)
     })
 }
 
@@ -104,7 +81,7 @@ pub(super) fn remedy(
     }
     let reason = Reason::EvictionRefused;
     let is_it = |name: &str| key.name.as_str() == name;
-    let refused = last_of(snapshot, reason, "Instance", &key.namespace, is_it);
+    let refused = last_of(snapshot, reason, Kind::Instance, &key.namespace, is_it);
     match refused.and_then(|event| event.message.as_deref()) {
         Some(refused) => sentence(refused),
         None => "The controller ends the Pod by itself (whenGone: Evict).".to_owned(),

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::inspect::{
     nodes::{self, describe, is_lost, lost, shut_down},
+    object::{Kind, Object},
     pods::{containers, extended_requests, given, is_finished, is_ready, label, node_of, phase},
     snapshot::Snapshot,
 };
@@ -188,7 +189,8 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Fi
     }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     let text = "It is being deleted, and its slots are free 3 to 15 s after its end.";
-    let text = with(text.to_owned(), evictions::of_pod(snapshot, key, now));
+    let its = Object::new(Kind::Pod, key.clone());
+    let text = with(text.to_owned(), evictions::of(snapshot, &its, now));
     Finding::new(Cause::Ending, text).then(next)
 }
 

@@ -18,7 +18,7 @@ use world::World;
 struct Case {
     title: &'static str,
     world: World,
-    target: Target,
+    object: Object,
     cause: Cause,
     says: &'static [&'static str],
     next: &'static str,
@@ -28,14 +28,14 @@ struct Case {
 fn case_of(
     title: &'static str,
     world: World,
-    target: Target,
+    object: Object,
     cause: Cause,
     says: &'static [&'static str],
 ) -> Case {
     Case {
         title,
         world,
-        target,
+        object,
         cause,
         says,
         next: "",
@@ -61,23 +61,27 @@ fn wants_cam() -> World {
     World::new().pending("web", "akri.sh/cam")
 }
 
-fn pod(name: &str) -> Target {
-    Target::Pod(ObjectKey::new("default", name))
+fn object(kind: Kind, name: &str) -> Object {
+    Object::new(kind, ObjectKey::new("default", name))
 }
 
-fn configuration(name: &str) -> Target {
-    Target::Configuration(ConfigurationKey::new("default", name))
+fn pod(name: &str) -> Object {
+    object(Kind::Pod, name)
 }
 
-fn instance(name: &str) -> Target {
-    Target::Instance(InstanceKey::new("default", name))
+fn configuration(name: &str) -> Object {
+    object(Kind::Configuration, name)
+}
+
+fn instance(name: &str) -> Object {
+    object(Kind::Instance, name)
 }
 
 /// Runs all cases, and reports each that fails.
 fn run(cases: Vec<Case>) {
     let mut failed = vec![];
     for case in cases {
-        let explanation = explain(&case.world.snapshot(), &case.target, World::now());
+        let explanation = explain(&case.world.snapshot(), &case.object, World::now());
         let first = &explanation.findings[0];
         let text = explanation.text();
         let next = first.next.clone().unwrap_or_default();

@@ -9,14 +9,14 @@ fn a_broker_that_asks_for_no_device_is_named_if_no_broker_has_another_trouble() 
         })
     };
     let lacks = "none of its containers asks for the device";
-    let cases = |target: fn() -> Target| {
+    let cases = |object: fn() -> Object| {
         vec![
             Case {
                 next: "kubectl -n default edit configuration cam",
                 ..case_of(
                     "asks for nothing",
                     idle(),
-                    target(),
+                    object(),
                     Cause::NoResourceRequested,
                     &["Its broker: Pod default/broker is Running on node node-1."],
                 )
@@ -26,7 +26,7 @@ fn a_broker_that_asks_for_no_device_is_named_if_no_broker_has_another_trouble() 
                 idle().pod(|pod| {
                     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
                 }),
-                target(),
+                object(),
                 Cause::Fine,
                 &[],
             ),
@@ -78,12 +78,12 @@ fn the_warning_that_was_repeated_last_is_quoted_and_not_the_one_that_began_last(
         warning("BrokerRefused", "2026-01-01T10:00:00Z", series),
         warning("ServiceRefused", "2026-01-01T10:00:05Z", Value::Null),
     ];
-    let target = configuration("cam");
+    let object = configuration("cam");
     let says = &["(BrokerRefused): BrokerRefused it is."];
     run(vec![case_of(
         "repeated",
         world,
-        target,
+        object,
         Cause::BrokerRefused,
         says,
     )]);

@@ -1,6 +1,5 @@
 //! Pods that follow their device (`whenGone: Evict`), and where a container has its device.
 use super::{world::DOOR, *};
-use crate::inspect::workloads::WorkloadKind;
 
 const WHY: &str = "evicted, because node node-1 does not see the device";
 
@@ -9,13 +8,6 @@ fn lost() -> World {
     let world = World::new().held_by("node-1");
     let world = world.instance(|instance| instance["spec"]["nodes"] = json!(["node-2"]));
     world.configuration(|its| its["spec"]["whenGone"] = json!("Evict"))
-}
-
-fn deployment(name: &str) -> Target {
-    Target::Workload(Workload {
-        kind: WorkloadKind::Deployment,
-        key: ObjectKey::new("default", name),
-    })
 }
 
 /// A Deployment whose Pod runs.
@@ -64,7 +56,7 @@ fn who_was_evicted_and_why_is_said_of_pods_workloads_and_devices() {
         case_of(
             "the Deployment's next Pod runs",
             evicted(deployed(), "shop-5d9c-abcde"),
-            deployment("shop"),
+            object(Kind::Deployment, "shop"),
             Cause::Fine,
             &[
                 "has 1 of 1 Pod ready.",
@@ -87,7 +79,7 @@ fn who_was_evicted_and_why_is_said_of_pods_workloads_and_devices() {
         ),
     ]);
     let other = evicted(deployed(), "shop-window-5d9c-abcde").snapshot();
-    let said = explain(&other, &deployment("shop"), World::now());
+    let said = explain(&other, &object(Kind::Deployment, "shop"), World::now());
     assert!(!said.text().contains("evicted"), "{}", said.text());
 }
 

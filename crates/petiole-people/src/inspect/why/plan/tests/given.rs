@@ -1,6 +1,5 @@
 //! Pods that run, compared with what they were given, and Pods that the kubelet refused.
 use super::{world::DOOR, *};
-use crate::inspect::workloads::WorkloadKind;
 
 /// A Pod that has the device by the Configuration's resource, beside another Pod of the node that asks for it.
 fn has(health: &str) -> World {
@@ -104,7 +103,7 @@ fn a_pod_is_compared_with_the_device_that_it_was_given() {
             delete,
         ),
         Case {
-            target: pod("other"),
+            object: pod("other"),
             ..case(
                 "the other Pod",
                 moved(has("Healthy")),
@@ -128,17 +127,14 @@ fn a_pod_is_compared_with_the_device_that_it_was_given() {
 
 #[test]
 fn the_configuration_the_instance_and_the_workload_say_it_too() {
-    let workload = Target::Workload(Workload {
-        kind: WorkloadKind::Deployment,
-        key: ObjectKey::new("default", "shop"),
-    });
+    let workload = object(Kind::Deployment, "shop");
     const SAID: &[&str] = &["is reached differently now than when Pod default/web got it"];
-    for target in [configuration("cam"), instance(DOOR), workload] {
+    for object in [configuration("cam"), instance(DOOR), workload] {
         let world = owned(moved(has("Healthy")));
         run(vec![case_of(
             "it moved",
             world,
-            target,
+            object,
             Cause::DeviceMoved,
             SAID,
         )]);
@@ -151,10 +147,7 @@ fn five_pods_with_one_trouble_are_told_of_once() {
     for name in ["a", "b", "c", "d", "e"] {
         world = owned(world.pending(name, "akri.sh/cma"));
     }
-    let workload = Target::Workload(Workload {
-        kind: WorkloadKind::Deployment,
-        key: ObjectKey::new("default", "shop"),
-    });
+    let workload = object(Kind::Deployment, "shop");
     run(vec![case_of(
         "a typo in each",
         world,
@@ -313,7 +306,7 @@ fn the_time_until_a_lost_node_s_slots_are_free_is_that_of_now() {
 
 #[test]
 fn an_object_of_another_namespace_is_named() {
-    let elsewhere = |target: Target| {
+    let elsewhere = |object: Object| {
         let mut world = World::new();
         let mut other = world.configurations[0].clone();
         other["metadata"] = json!({"namespace": "other", "name": "lamp"});
@@ -321,7 +314,7 @@ fn an_object_of_another_namespace_is_named() {
         case_of(
             "elsewhere",
             world,
-            target,
+            object,
             Cause::NoSuchObject,
             &["There is Configuration other/lamp."],
         )

@@ -251,7 +251,7 @@ fn devices_and_agents_that_are_not_told_of_are_counted() {
         nodes.push(json!(format!("node-{}", n + 3)));
     }
     let said =
-        |world: World, target: Target| explain(&world.snapshot(), &target, World::now()).text();
+        |world: World, object: Object| explain(&world.snapshot(), &object, World::now()).text();
     let of_devices = said(gone, configuration("cam"));
     let more = " More devices that are not available: 4.";
     assert!(of_devices.contains(more), "{of_devices}");

@@ -1,6 +1,5 @@
 //! Pods whose trouble is their own spec, their image, their program, or nothing.
 use super::{world::DOOR, *};
-use crate::inspect::workloads::WorkloadKind;
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
@@ -9,7 +8,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "a typo",
             world: World::new().pending("web", "akri.sh/cma"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["asks for akri.sh/cma", "The nearest name is akri.sh/cam"],
             next: "kubectl -n default delete pod web",
@@ -21,7 +20,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
                 pod["metadata"]["ownerReferences"] =
                     json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-5d9c", "uid": ""}]);
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["akri.sh/cam"],
             next: "kubectl -n default edit deployment shop",
@@ -29,7 +28,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "another prefix",
             world: World::new().pending("web", "akri.io/cam"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["asks for akri.io/cam", "The nearest name is akri.sh/cam"],
             next: "delete pod web",
@@ -44,7 +43,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
                 world.configurations.push(other);
                 world
             },
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["The nearest name is akri.sh/cam"],
             next: "",
@@ -52,7 +51,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "nothing like it",
             world: World::new().pending("web", "akri.sh/thermometer"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["These are offered: akri.sh/cam."],
             next: "",
@@ -60,7 +59,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "the Configuration has a resource name of its own",
             world: wants_cam().configuration(|c| c["spec"]["resourceName"] = json!("akri.sh/cams")),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &["The nearest name is akri.sh/cams"],
             next: "",
@@ -68,7 +67,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "the Instance was deleted",
             world: World::new().pending("web", "akri.sh/cam-ffffff"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::InstanceDeleted,
             says: &["Ask for akri.sh/cam to get any"],
             next: "kubectl -n default get instances",
@@ -77,7 +76,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
             title: "no device has the name that a Configuration could give",
             world: (World::new().configuration(|c| c["spec"]["instanceName"] = json!("zigbee-{SERIAL}")))
                 .pending("web", "akri.sh/zigbee-hall"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::InstanceDeleted,
             says: &["Configuration default/cam exists, and it has no Instance of that name"],
             next: "kubectl -n default get instances",
@@ -87,7 +86,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
             world: wants_cam().pod(|pod| {
                 pod["spec"]["containers"][0]["resources"]["limits"]["akri.sh/cam"] = json!("3");
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::TooManyRequested,
             says: &["asks for 3 of akri.sh/cam, and there is 1 device. Ask for fewer"],
             next: "",
@@ -95,7 +94,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
         Case {
             title: "no resource of ours",
             world: World::new().pending("web", "example.com/gpu"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::NoResourceRequested,
             says: &["gets no device", "The scheduler says: 0/2 nodes"],
             next: "",
@@ -106,7 +105,7 @@ fn the_name_of_a_resource_is_compared_with_those_that_are_offered() {
                 pod["metadata"]["labels"] =
                     json!({"akri.sh/configuration": "cam", "akri.sh/instance": DOOR});
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::NoResourceRequested,
             says: &["lack \"{{PLACEHOLDER}}\": \"1\""],
             next: "edit configuration cam",
@@ -121,7 +120,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
         Case {
             title: "well",
             world: wants_cam().on("node-1", "Running"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::Fine,
             says: &["It has what it asks for: akri.sh/cam. Nothing is missing."],
             next: "",
@@ -134,7 +133,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
                 world.instances.clear();
                 world
             },
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::UnknownResource,
             says: &[
                 "It has what it asks for: akri.sh/cam. No Configuration or Instance offers akri.sh/cam any more",
@@ -144,7 +143,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
         Case {
             title: "a device is free",
             world: wants_cam(),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::OtherReason,
             says: &[
                 "the reason is another one",
@@ -155,7 +154,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
         Case {
             title: "the kubelet has not begun with it",
             world: wants_cam().on("node-1", "Pending"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::OtherReason,
             says: &["The kubelet of its node has not admitted it yet"],
             next: "describe pod web",
@@ -167,7 +166,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
                 pod["status"]["containerStatuses"] =
                     json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0}]);
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::OtherReason,
             says: &["were given what they ask for, and are not ready"],
             next: "describe pod web",
@@ -177,7 +176,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             world: wants_cam()
                 .on("node-1", "Pending")
                 .waiting("ContainerCreating", ""),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::OtherReason,
             says: &["is being created", "the device is not the reason"],
             next: "describe pod web",
@@ -188,7 +187,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
                 pod["status"]["reason"] = json!("UnexpectedAdmissionError");
                 pod["status"]["message"] = json!("Allocate failed: slot cam-0 is in use");
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::AdmissionRefused,
             says: &[
                 "Allocate failed: slot cam-0 is in use.",
@@ -201,7 +200,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             world: wants_cam()
                 .on("node-1", "Pending")
                 .waiting("ErrImagePull", "not found"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::Image,
             says: &["has no image (ErrImagePull): not found."],
             next: "describe pod web",
@@ -211,7 +210,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             world: wants_cam()
                 .on("node-1", "Pending")
                 .waiting("CrashLoopBackOff", "back-off"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::Crash,
             says: &["exit code 3, 4 restarts"],
             next: "kubectl -n default logs web -c main --previous",
@@ -222,7 +221,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
                 "PreStartHookError",
                 "reached differently now: delete the Pod",
             ),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::StartRefused,
             says: &["is not started again: reached differently now"],
             next: "kubectl -n default delete pod web",
@@ -232,7 +231,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
             world: wants_cam().on("node-9", "Running").pod(|pod| {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
             }),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::Ending,
             says: &[
                 "node node-9, which does not exist, cannot confirm its end",
@@ -243,7 +242,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
         Case {
             title: "on a lost node",
             world: wants_cam().on("node-9", "Running"),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::NodeNotReady,
             says: &["Node node-9 does not exist, so its containers may or may not run."],
             next: "kubectl get nodes",
@@ -251,7 +250,7 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
         Case {
             title: "not there",
             world: World::new(),
-            target: pod("web"),
+            object: pod("web"),
             cause: Cause::NoSuchObject,
             says: &["Pod default/web does not exist."],
             next: "-A",
@@ -262,12 +261,6 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_workload_is_explained_by_its_pod_that_waits() {
-    let workload = |kind, name| {
-        Target::Workload(Workload {
-            kind,
-            key: ObjectKey::new("default", name),
-        })
-    };
     let owned = |world: World| {
         world.pod(|pod| {
             pod["metadata"]["labels"] = json!({"pod-template-hash": "5d9c"});
@@ -291,7 +284,7 @@ fn a_workload_is_explained_by_its_pod_that_waits() {
             ..case_of(
                 "a Deployment",
                 two(),
-                workload(WorkloadKind::Deployment, "shop"),
+                object(Kind::Deployment, "shop"),
                 Cause::UnknownResource,
                 &[
                     "Deployment default/shop has 1 of 2 Pods ready. Pod default/b is Pending",
@@ -302,14 +295,14 @@ fn a_workload_is_explained_by_its_pod_that_waits() {
         case_of(
             "all is well",
             two().without("b"),
-            workload(WorkloadKind::ReplicaSet, "shop-5d9c"),
+            object(Kind::ReplicaSet, "shop-5d9c"),
             Cause::Fine,
             &["ReplicaSet default/shop-5d9c has 1 of 1 Pod ready. Pod default/a is Running"],
         ),
         case_of(
             "only Pods that have ended",
             owned(wants_cam().on("node-1", "Failed")),
-            workload(WorkloadKind::Deployment, "shop"),
+            object(Kind::Deployment, "shop"),
             Cause::Crash,
             &["Deployment default/shop has only Pods that have ended. Pod default/web is Failed"],
         ),
@@ -318,7 +311,7 @@ fn a_workload_is_explained_by_its_pod_that_waits() {
             ..case_of(
                 "no Pod",
                 two(),
-                workload(WorkloadKind::StatefulSet, "shop"),
+                object(Kind::StatefulSet, "shop"),
                 Cause::NoResourceRequested,
                 &["No Pod of StatefulSet default/shop asks for a device."],
             )
