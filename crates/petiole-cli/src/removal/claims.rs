@@ -18,61 +18,46 @@ use k8s_openapi::api::{
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
 };
 use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams},
 };
 use std::collections::BTreeSet;
 
 const AGENTS: &str = "app.kubernetes.io/part-of=petiole,app.kubernetes.io/component=agent";
 
-/// A kind of object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Slice,
-    Class,
-    Claim,
-    Pod,
+fn api<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
 }
 
-impl Kind {
-    fn resource(self) -> ApiResource {
-        match self {
-            Self::Slice => ApiResource::erase::<ResourceSlice>(&()),
-            Self::Class => ApiResource::erase::<DeviceClass>(&()),
-            Self::Claim => ApiResource::erase::<ResourceClaim>(&()),
-            Self::Pod => ApiResource::erase::<Pod>(&()),
-        }
-    }
-
-    fn plural(self) -> String {
-        self.resource().plural
-    }
-
-    fn api(self, client: &Client) -> Api<DynamicObject> {
-        Api::all_with(client.clone(), &self.resource())
-    }
-
-    /// Lists all objects of the kind. There are none where the cluster does not know it, or where the chart gave no right to them.
-    async fn all(self, client: &Client) -> Result<Vec<DynamicObject>, Failure> {
-        match cluster::list_all(&self.api(client)).await {
-            Err(e) if cluster::is_not_found(&e) || cluster::code(&e) == Some(403) => Ok(vec![]),
-            listed => listed.map_err(|e| Failure::new(e, "list", &self.plural())),
-        }
+/// Lists all objects of a kind. There are none where the cluster does not know it, or where the chart gave no right to them.
+async fn all<K: Resource<DynamicType = ()>>(
+    client: &Client,
+) -> Result<Vec<DynamicObject>, Failure> {
+    match cluster::list_all(&api::<K>(client)).await {
+        Err(e) if cluster::is_not_found(&e) || cluster::code(&e) == Some(403) => Ok(vec![]),
+        listed => listed.map_err(|e| Failure::new(e, "list", &K::plural(&()))),
     }
 }
 
 /// A slice or a class that no Configuration has any more.
 struct Stale {
-    kind: Kind,
+    kind: ApiResource,
     name: String,
 }
 
 impl Stale {
+    fn new<K: Resource<DynamicType = ()>>(object: &DynamicObject) -> Self {
+        Self {
+            kind: ApiResource::erase::<K>(&()),
+            name: object.name_any(),
+        }
+    }
+
     async fn delete(&self, client: &Client) -> Result<(), Failure> {
-        let (api, options) = (self.kind.api(client), DeleteParams::default());
-        match api.delete(&self.name, &options).await {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &self.kind);
+        match api.delete(&self.name, &DeleteParams::default()).await {
             Err(e) if !cluster::is_not_found(&e) => {
-                Err(Failure::new(e, "delete", &self.kind.plural()))
+                Err(Failure::new(e, "delete", &self.kind.plural))
             }
             Ok(_) | Err(_) => Ok(()),
         }
@@ -109,7 +94,7 @@ pub async fn tidy_offers(
             offer.delete(client).await?;
             Action::Removed
         };
-        report(Offer::Stale(&offer.kind.plural(), &offer.name, action))?;
+        report(Offer::Stale(&offer.kind.plural, &offer.name, action))?;
     }
     for command in stuck(client).await? {
         report(Offer::Stuck(&command))?;
@@ -134,25 +119,22 @@ async fn stale(
     client: &Client,
     given_out: &BTreeSet<ConfigurationKey>,
 ) -> Result<Vec<Stale>, Failure> {
-    let classes: BTreeSet<String> = given_out.iter().map(dra::class_name).collect();
-    let mut stale = vec![];
-    for kind in [Kind::Slice, Kind::Class] {
-        for object in kind.all(client).await? {
-            let name = object.name_any();
-            let is_stale = match kind {
-                Kind::Slice => is_stale_slice(&object, given_out),
-                Kind::Class | Kind::Claim | Kind::Pod => {
-                    let is_ours = object
-                        .labels()
-                        .get(CLASS_LABEL)
-                        .is_some_and(|by| by == CLASS_MANAGER);
-                    is_ours && name.starts_with(CLASS_PREFIX) && !classes.contains(&name)
-                }
-            };
-            stale.extend(is_stale.then_some(Stale { kind, name }));
-        }
-    }
-    Ok(stale)
+    let slices = all::<ResourceSlice>(client).await?;
+    let slices = (slices.iter()).filter(|slice| is_stale_slice(slice, given_out));
+    let classes = all::<DeviceClass>(client).await?;
+    let classes = (classes.iter()).filter(|class| is_stale_class(class, given_out));
+    let slices = slices.map(Stale::new::<ResourceSlice>);
+    Ok(slices
+        .chain(classes.map(Stale::new::<DeviceClass>))
+        .collect())
+}
+
+fn is_stale_class(class: &DynamicObject, given_out: &BTreeSet<ConfigurationKey>) -> bool {
+    let by = class.labels().get(CLASS_LABEL);
+    let name = class.name_any();
+    by.is_some_and(|by| by == CLASS_MANAGER)
+        && name.starts_with(CLASS_PREFIX)
+        && !given_out.iter().any(|of| dra::class_name(of) == name)
 }
 
 fn is_stale_slice(slice: &DynamicObject, given_out: &BTreeSet<ConfigurationKey>) -> bool {
@@ -166,7 +148,7 @@ fn is_stale_slice(slice: &DynamicObject, given_out: &BTreeSet<ConfigurationKey>)
 /// Returns the namespaces and the names of the Pods that have devices by claims.
 pub(super) async fn pods(client: &Client) -> Result<BTreeSet<(String, String)>, Failure> {
     let mut users = BTreeSet::new();
-    for claim in Kind::Claim.all(client).await? {
+    for claim in all::<ResourceClaim>(client).await? {
         let status = &claim.data["status"];
         let results = status["allocation"]["devices"]["results"].as_array();
         let mut results = results.into_iter().flatten();
@@ -186,7 +168,7 @@ async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
         return Ok(vec![]);
     }
     let agents = ListParams::default().labels(AGENTS);
-    let agents = match Kind::Pod.api(client).list(&agents).await {
+    let agents = match api::<Pod>(client).list(&agents).await {
         // The account of the chart, which waits for those Pods, has no right to others.
         Err(e) if cluster::code(&e) == Some(403) => return Ok(vec![]),
         agents => agents.map_err(|e| Failure::new(e, "list", "pods"))?,
@@ -195,7 +177,7 @@ async fn stuck(client: &Client) -> Result<Vec<String>, Failure> {
     let mut stuck = vec![];
     for (namespace, name) in users {
         let api: Api<DynamicObject> =
-            Api::namespaced_with(client.clone(), &namespace, &Kind::Pod.resource());
+            Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
         let pod = api.get_opt(&name).await;
         let pod = pod.map_err(|e| Failure::new(e, "get", "pods"))?;
         let pod = pod.filter(|pod| node_of(pod).is_some_and(|node| !nodes.contains(node)));

@@ -125,13 +125,6 @@ pub(super) fn stale(
     }
 }
 
-/// The state before anything was deleted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct InitialState {
-    /// Entries that belonged to no Instance. There may be no agent that sets them to 0.
-    unbacked_entries: BTreeSet<(NodeName, ResourceName)>,
-}
-
 /// The state that is read repeatedly while an installation is being removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
@@ -144,42 +137,25 @@ pub(super) struct State {
     pub(super) nodes: BTreeMap<NodeName, NodeResources>,
 }
 
-/// Decides whether entries that belonged to no Instance from the beginning count as left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UnbackedEntries {
-    Count,
-    Ignore,
+/// Returns the entries that belong to no Instance. There may be no agent that sets them to 0.
+pub(super) fn unbacked_entries(state: &State) -> BTreeSet<(NodeName, ResourceName)> {
+    let entries = state.nodes.iter().flat_map(|(node, resources)| {
+        let unbacked = unbacked(node, resources, &state.instances).into_iter();
+        unbacked.map(|resource| (node.clone(), resource.clone()))
+    });
+    entries.collect()
 }
 
-impl InitialState {
-    pub(super) fn new(state: &State) -> Self {
-        let unbacked_entries = state.nodes.iter().flat_map(|(node, resources)| {
-            let unbacked = unbacked(node, resources, &state.instances);
-            unbacked
-                .into_iter()
-                .map(|resource| (node.clone(), resource.clone()))
-        });
-        Self {
-            unbacked_entries: unbacked_entries.collect(),
-        }
-    }
-}
-
-/// Returns what is left, one line per kind. It is empty once the agents have stopped their plugins.
-pub(super) fn left(
-    state: &State,
-    initial: &InitialState,
-    unbacked: UnbackedEntries,
-) -> Vec<String> {
+/// Returns what is left besides the entries that are ignored, one line per kind. It is empty once the agents have stopped their
+/// plugins.
+pub(super) fn left(state: &State, ignored: &BTreeSet<(NodeName, ResourceName)>) -> Vec<String> {
     const SHOWN: usize = 5;
     let allocatable = state.nodes.iter().flat_map(|(node, resources)| {
         let above_0 = (resources.allocatable.iter()).filter(|(_, n)| count(n) != Some(0));
         above_0.map(move |(resource, _)| (node.clone(), resource.clone()))
     });
     let allocatable = allocatable
-        .filter(|entry| {
-            unbacked == UnbackedEntries::Count || !initial.unbacked_entries.contains(entry)
-        })
+        .filter(|entry| !ignored.contains(entry))
         .map(|(node, resource)| format!("{resource} on {node}"))
         .collect();
     let instances = state.instances.iter().map(|i| i.key.clone()).collect();
@@ -349,7 +325,7 @@ mod tests {
                 .collect(),
             nodes: BTreeMap::from([("a".into(), resources(&[("cam-1", "1"), ("cam-2", "0")]))]),
         };
-        let initial = InitialState::new(&state);
+        let initial = unbacked_entries(&state);
         let shown =
             "default/cam-1, default/cam-2, default/cam-3, default/cam-4, default/cam-5 and 2 more";
         let expected = [
@@ -357,15 +333,12 @@ mod tests {
             format!("Instances: {shown}"),
             "allocatable: akri.sh/cam-1 on a".to_owned(),
         ];
-        assert_eq!(left(&state, &initial, UnbackedEntries::Ignore), expected);
+        assert_eq!(left(&state, &initial), expected);
         state.configurations.clear();
         state.instances.clear();
-        assert_eq!(
-            left(&state, &initial, UnbackedEntries::Ignore),
-            [&*expected[2]]
-        );
+        assert_eq!(left(&state, &initial), [&*expected[2]]);
         state.nodes = BTreeMap::from([("a".into(), resources(&[("cam-1", "0")]))]);
-        assert_eq!(left(&state, &initial, UnbackedEntries::Count), [""; 0]);
+        assert_eq!(left(&state, &BTreeSet::new()), [""; 0]);
     }
 
     #[test]
@@ -375,8 +348,8 @@ mod tests {
             nodes: BTreeMap::from([("a".into(), resources(&[("ghost", "5")]))]),
             ..State::default()
         };
-        let initial = InitialState::new(&state);
-        assert_eq!(left(&state, &initial, UnbackedEntries::Count).len(), 1);
-        assert_eq!(left(&state, &initial, UnbackedEntries::Ignore), [""; 0]);
+        let initial = unbacked_entries(&state);
+        assert_eq!(left(&state, &BTreeSet::new()).len(), 1);
+        assert_eq!(left(&state, &initial), [""; 0]);
     }
 }

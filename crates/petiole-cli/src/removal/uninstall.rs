@@ -4,7 +4,7 @@ use super::{
     claims,
     failure::Failure,
     objects::{configurations, instances},
-    plan::{InitialState, State, UnbackedEntries, left},
+    plan::{State, left, unbacked_entries},
 };
 use crate::{
     api::configuration::Configuration,
@@ -17,7 +17,7 @@ use crate::{
 use anyhow::bail;
 use kube::{Api, Client, Resource as _, api::PropagationPolicy, core::ObjectMeta};
 use petiole_base::collect::CollectMap as _;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -44,13 +44,12 @@ pub async fn uninstall(settings: &Uninstall, client: &Client) -> anyhow::Result<
     loop {
         match read_state(settings, client, &nodes).await {
             Ok((state, configurations)) => {
-                let initial = initial.get_or_insert_with(|| InitialState::new(&state));
-                let unbacked = if began.elapsed() < UNBACKED_GRACE {
-                    UnbackedEntries::Count
+                let initial = initial.get_or_insert_with(|| unbacked_entries(&state));
+                remains = if began.elapsed() < UNBACKED_GRACE {
+                    left(&state, &BTreeSet::new())
                 } else {
-                    UnbackedEntries::Ignore
+                    left(&state, initial)
                 };
-                remains = left(&state, initial, unbacked);
                 if remains.is_empty() {
                     remove_labels(&nodes).await;
                     return Ok(());
