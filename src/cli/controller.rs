@@ -12,8 +12,14 @@ use petiole_cli::{scope::ScopeFlags, signals::until_signal};
 use std::{fs, net::SocketAddr};
 use tracing::info;
 
-/// The file with the memory limit of this container: a number of bytes, or `max` (Linux, `admin-guide/cgroup-v2`).
-const MEMORY_LIMIT: &str = "/sys/fs/cgroup/memory.max";
+/// The files with the memory limit of this container, one of which is there: a number of bytes, or `max` (Linux,
+/// `admin-guide/cgroup-v2` and `cgroup-v1/memory`).
+const MEMORY_LIMITS: [&str; 2] = [
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+];
+/// A limit beyond which version 1 means none.
+const NO_LIMIT: usize = 1 << 50;
 /// The most bytes of all Instances in the memory of a controller that has no memory limit; otherwise a third of that limit. A namespace, and
 /// in it a Configuration, may have half of what the others leave. Beyond it: devices and new properties of the Configuration that
 /// exceeds its part are left out (`TooManyDevices`).
@@ -89,7 +95,11 @@ impl Flags {
             variables: Variables::allowing(self.allow_variables),
             http_address: self.http_address,
             device_lists: self.device_lists,
-            instances_bytes: instances_bytes(fs::read_to_string(MEMORY_LIMIT).ok()),
+            instances_bytes: instances_bytes(
+                MEMORY_LIMITS
+                    .iter()
+                    .find_map(|file| fs::read_to_string(file).ok()),
+            ),
             claims: self.dra.then_some(prefixes),
             device_networks: DeviceNetworks::new(
                 self.device_service_networks,
@@ -102,6 +112,7 @@ impl Flags {
 /// Returns the bytes that all Instances may have, of the content of the file with the memory limit.
 fn instances_bytes(limit: Option<String>) -> usize {
     let limit = limit.and_then(|limit| limit.trim().parse::<usize>().ok());
+    let limit = limit.filter(|limit| *limit < NO_LIMIT);
     limit.map_or(ALL_INSTANCES_BYTES_MAX, |limit| limit / 3)
 }
 
@@ -122,6 +133,7 @@ mod tests {
         let limit = |text: &str| instances_bytes(Some(text.to_owned()));
         assert_eq!(limit("268435456\n"), 89_478_485);
         assert_eq!(limit("max\n"), ALL_INSTANCES_BYTES_MAX);
+        assert_eq!(limit("9223372036854771712\n"), ALL_INSTANCES_BYTES_MAX);
         assert_eq!(instances_bytes(None), ALL_INSTANCES_BYTES_MAX);
     }
 }

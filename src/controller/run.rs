@@ -33,6 +33,13 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// The most answers that are taken in before what the watches show.
 const ANSWERS_AT_ONCE: usize = 64;
 
+fn turns(shared: &Shared) -> Turns {
+    let settings = &shared.settings;
+    Turns::new(settings.resource_prefix.clone(), now(shared))
+        .allowing(settings.device_networks.clone())
+        .with_room(settings.instances_bytes)
+}
+
 /// Runs the loop, and answers `questions`. `is_listed` becomes true once all objects are known.
 pub(super) async fn run(
     shared: &Shared,
@@ -44,9 +51,7 @@ pub(super) async fn run(
     let mut is_leader = shared.is_leader.clone();
     let mut not_offered = shared.not_offered.subscribe();
     let mut recalled = shared.recalled.subscribe();
-    let mut turns = Turns::new(shared.settings.resource_prefix.clone(), now(shared))
-        .allowing(shared.settings.device_networks.clone())
-        .with_room(shared.settings.instances_bytes);
+    let mut turns = turns(shared);
     let (mut open, mut counts) = (FuturesUnordered::new(), Counts::new());
     while !shutdown.is_cancelled() {
         let is_complete = turns.is_listed();

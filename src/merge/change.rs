@@ -19,12 +19,15 @@ use crate::{
         instance_name::InstanceKey,
         patch::{add, remove, test, with_map},
         slot::holders,
-        typed_names::NodeName,
+        typed_names::{ConfigurationKey, NodeName},
     },
 };
 use json_patch::PatchOperation;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The bytes by which a device's own properties may grow at a time without room.
+const HARDLY_MORE: usize = 1024;
 
 impl Merge<'_> {
     pub(super) fn change(&self, key: &InstanceKey, instance: &Instance) -> Change {
@@ -166,12 +169,12 @@ impl Merge<'_> {
         let said = first.and_then(|report| report.properties.as_ref());
         // A report has the device's own; of another Configuration than the agent has, the next report will be about it.
         let both = said.zip(configuration.map(|of| &of.spec.broker_properties));
-        let all = both.map(|(own, configured)| stored_copy(own, configured));
         let before = &instance.spec.broker_properties;
-        let all = all.filter(|now| now != before).filter(|now| {
-            let more = kept_bytes(now).saturating_sub(kept_bytes(before));
-            self.takes(&identity.configuration, more)
+        let all = both.map(|(own, configured)| {
+            let now = stored_copy(own, configured);
+            self.with_room(&identity.configuration, before, now, own)
         });
+        let all = all.filter(|now| now != before);
         operations.extend(all.map(|now| add(&["spec", "brokerProperties"], json!(now))));
         let annotations = instance.metadata.annotations.as_ref();
         let noted = |name: &str| annotations.and_then(|all| all.get(name));
@@ -195,6 +198,28 @@ impl Merge<'_> {
         let operation = |(name, note)| add(&["metadata", "annotations", name], json!(note));
         operations.extend(notes.into_iter().map(operation));
         operations
+    }
+
+    /// Returns the properties as they are to be, if they have room; otherwise those of before, with the device's own as they are now
+    /// if that is hardly more: an address of before may belong to another host by now.
+    fn with_room(
+        &self,
+        of: &ConfigurationKey,
+        before: &BTreeMap<String, String>,
+        now: BTreeMap<String, String>,
+        own: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let more =
+            |after: &BTreeMap<String, String>| kept_bytes(after).saturating_sub(kept_bytes(before));
+        if now == *before || self.takes(of, more(&now)) {
+            return now;
+        }
+        let mut kept = before.clone();
+        kept.extend(now.into_iter().filter(|(name, _)| own.contains_key(name)));
+        if more(&kept) > HARDLY_MORE {
+            return before.clone();
+        }
+        kept
     }
 
     /// Sets the labels of the nodes that see the device or hold a slot: their agents' watches select by it. A ready

@@ -26,8 +26,9 @@ pub(crate) struct Taken {
 
 /// Returns the bytes that an Instance takes in memory.
 pub(crate) fn kept_bytes(instance: &Instance) -> usize {
-    let annotations = instance.metadata.annotations.iter();
-    let texts = annotations.chain([&instance.spec.broker_properties]);
+    let (metadata, spec) = (&instance.metadata, &instance.spec);
+    let noted = metadata.annotations.iter().chain(&metadata.labels);
+    let texts = noted.chain([&spec.broker_properties, &spec.device_usage]);
     INSTANCE_BYTES + texts.map(budget::kept_bytes).sum::<usize>()
 }
 

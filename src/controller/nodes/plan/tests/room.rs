@@ -82,6 +82,14 @@ fn new_properties_without_room_are_not_written_and_shorter_ones_are() {
     };
     assert_eq!((grown(&world), world.instances.len()), (2, 10));
     assert!(bytes_of(&world) <= 100_000);
+    // The device's own are as they are now.
+    let device = json!({ "id": "camera-9", "properties": { "TEXT": "moved" } });
+    let view = json!({ "namespace": "default", "name": "cam", "devices": [device] });
+    world = world.with_node_devices(node_devices("a", json!([view])));
+    settled(&mut world, 100_000);
+    let own = |of: &Instance| of.spec.broker_properties["TEXT"] == "moved";
+    assert_eq!(world.instances.values().filter(|it| own(it)).count(), 1);
+    world = world.with_node_devices(reports(10, 100));
     let short = json!({ "spec": { "capacity": 3, "brokerProperties": { "SHORT": "y" } } });
     world = world.with_configuration(configuration("cam", short));
     assert_eq!(settled(&mut world, 200_000), None);
