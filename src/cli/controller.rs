@@ -19,7 +19,7 @@ const MEMORY_LIMITS: [&str; 2] = [
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 /// A limit beyond which version 1 means none.
-const NO_LIMIT: usize = 1 << 50;
+const NONE_IN_V1: usize = 1 << 50;
 /// The most bytes of all Instances in the memory of a controller that has no memory limit; otherwise a third of that limit. A namespace, and
 /// in it a Configuration, may have half of what the others leave. Beyond it: devices and new properties of the Configuration that
 /// exceeds its part are left out (`TooManyDevices`).
@@ -112,7 +112,7 @@ impl Flags {
 /// Returns the bytes that all Instances may have, of the content of the file with the memory limit.
 fn instances_bytes(limit: Option<String>) -> usize {
     let limit = limit.and_then(|limit| limit.trim().parse::<usize>().ok());
-    let limit = limit.filter(|limit| *limit < NO_LIMIT);
+    let limit = limit.filter(|limit| *limit < NONE_IN_V1);
     limit.map_or(ALL_INSTANCES_BYTES_MAX, |limit| limit / 3)
 }
 
