@@ -259,7 +259,6 @@ fn a_pod_that_has_its_device_differs_from_one_that_waits_for_something_else() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_workload_is_explained_by_its_pod_that_waits() {
     let owned = |world: World| {
         world.pod(|pod| {
