@@ -26,11 +26,11 @@ impl fmt::Display for Question {
 /// What a server has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Question::FindServers`].
+    /// This answers [`Question::FindServers`].
     Servers(Vec<Application>),
-    /// To [`Question::FindServersOnNetwork`]: where the servers answer discovery.
+    /// This answers [`Question::FindServersOnNetwork`]. It has the URLs at which the servers answer discovery.
     ServersOnNetwork(Vec<String>),
-    /// To [`Question::GetEndpoints`].
+    /// This answers [`Question::GetEndpoints`].
     Endpoints(Vec<Endpoint>),
     /// The server does not answer this question, for this reason.
     Refused(Question, Status),
