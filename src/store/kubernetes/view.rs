@@ -167,13 +167,13 @@ impl KnownInstances {
     }
 
     /// Records a write with the server's answer. No watch reports an Instance that this node has left: the event of
-    /// leaving may have arrived before the answer.
+    /// leaving may have arrived before the answer, and so may one of joining it again.
     pub(crate) fn written(&mut self, instance: Instance) {
         if has_left(&instance, &self.node) {
             let key = instance_key(&instance.metadata);
-            self.has_news |= self.instances.remove(&key).is_some();
+            self.has_news |= remove_unless_newer(&mut self.instances, &key, &instance);
             for listing in self.listing.values_mut() {
-                listing.remove(&key);
+                remove_unless_newer(listing, &key, &instance);
             }
         } else {
             self.read(instance);
@@ -274,14 +274,7 @@ impl KnownInstances {
                 self.left.pop_first();
             }
         }
-        // This node left the watch and returned by a later write, which is newer.
-        let is_it = |known: &Arc<Instance>| {
-            known.metadata.uid == gone.metadata.uid && !is_newer(known, gone)
-        };
-        if self.instances.get(&key).is_some_and(is_it) {
-            self.instances.remove(&key);
-            self.has_news = true;
-        }
+        self.has_news |= remove_unless_newer(&mut self.instances, &key, gone);
     }
 
     /// Returns an Instance as the server has it.
@@ -305,11 +298,14 @@ fn version(instance: &Instance) -> Option<u64> {
     version.and_then(|version| version.parse().ok())
 }
 
-fn is_newer(a: &Instance, b: &Instance) -> bool {
-    match (version(a), version(b)) {
-        (Some(a), Some(b)) => a > b,
-        (_, _) => false,
-    }
+/// Removes what this node has left, unless it has returned since by a later write. Returns whether it was there.
+fn remove_unless_newer(
+    known: &mut BTreeMap<InstanceKey, Arc<Instance>>,
+    key: &InstanceKey,
+    left: &Instance,
+) -> bool {
+    let is_newer = |known: &Arc<Instance>| version(known) > version(left);
+    !known.get(key).is_some_and(is_newer) && known.remove(key).is_some()
 }
 
 #[cfg(test)]

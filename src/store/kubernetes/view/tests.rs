@@ -232,6 +232,16 @@ fn an_instance_that_this_node_has_left_is_forgotten_however_its_event_and_the_an
         }
         assert_eq!(versions(&known), [], "{is_answer_first}");
     }
+    // It was joined again before the answer came.
+    let mut known = KnownInstances::new("node-a");
+    let again = seen_by(&["node-a", "node-b"], 6);
+    known.follow(&None, Event::Applied(Box::new(again.clone())));
+    known.follow(&None, Event::Init);
+    known.follow(&None, Event::Listed(Box::new(again)));
+    known.written(left.clone());
+    assert_eq!(versions(&known), [at("a", "6")]);
+    known.follow(&None, Event::Complete);
+    assert_eq!(versions(&known), [at("a", "6")]);
     // An Instance that is about to be joined was read, and stays until then.
     let mut known = KnownInstances::new("node-a");
     known.read(left);
