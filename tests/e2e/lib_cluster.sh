@@ -153,6 +153,10 @@ entries() { # all of ours, of all nodes, with their node
   kubectl get nodes -o json | jq -r '.items[] | .metadata.name as $n | .status.capacity | keys[] | select(startswith("akri.sh/")) | "\($n) \(.)"'
 }
 
+offers_of() { # CONFIGURATION COUNT NODE: devices with one slot each that the node offers
+  [ "$(kubectl get node "$3" -o json | jq --arg c "akri.sh/$1-" '[.status.allocatable | to_entries[] | select((.key | startswith($c)) and .value == "1")] | length')" = "$2" ]
+}
+
 events_of() { # NAME: reasons and notes
   kubectl get events --field-selector "involvedObject.name=$1" -o json | jq -r '.items[] | "\(.reason): \(.message)"'
 }

@@ -27,10 +27,6 @@ is_fast() {
   note "OVER THE LIMIT: $slow"
 }
 
-offers_of() { # CONFIGURATION COUNT NODE: what the node offers of it
-  [ "$(kubectl get node "$3" -o json | jq --arg c "akri.sh/$1-" '[.status.allocatable | to_entries[] | select((.key | startswith($c)) and .value == "1")] | length')" = "$2" ]
-}
-
 # Reads a watch: to ask again and again would take the processor time that is measured.
 allocatable_within() { # SECONDS CONFIGURATION COUNT: on node-1
   local prefix=akri.sh/$2- watch pid offers template
