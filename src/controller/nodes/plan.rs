@@ -28,6 +28,10 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// The time after which devices without an Instance are looked at again: what they lack, a name or room in memory, another
+/// Configuration may have given up.
+const LEFT_OUT_AGAIN: Duration = Duration::from_secs(15);
+
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
@@ -146,6 +150,9 @@ pub(crate) fn plan(reported: &Reported<'_>, memory: &NodeMemory, now: Now) -> Pl
         }
     }
     let (made, left_out) = merge.new_instances();
+    if !left_out.is_empty() {
+        plan.waits.add(LEFT_OUT_AGAIN);
+    }
     plan.left_out = left_out;
     (plan.actions).extend(made.into_iter().map(|new| Action::Create(Box::new(new))));
     plan.actions.extend(silenced(world, memory, now.instant));

@@ -62,6 +62,9 @@ fn devices_without_room_in_memory_have_no_instance_and_their_configuration_says_
     // A namespace has half of what the others leave, and its only Configuration all of that.
     assert_eq!(world.instances.len(), 100_000 / 11_300);
     assert!(bytes_of(&world) <= 100_000);
+    // Another Configuration may give up room at any time.
+    let planned = looked(&world, &mut NodeMemory::default(), 0);
+    assert_eq!(planned.waits.first(), Some(Duration::from_secs(15)));
     assert_eq!(settled(&mut world, 2_000_000), None);
     assert_eq!(world.instances.len(), 20);
 }
