@@ -217,11 +217,7 @@ impl CapacityPublisher {
             }
             Err(e) => {
                 metrics().capacity_patches(CapacityPatch::Failed).inc();
-                let hint = match cluster::code(&e) {
-                    Some(403) => "; the agent's ServiceAccount needs `patch` on `nodes/status`",
-                    Some(_) | None => "",
-                };
-                warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {}{hint}", cluster::reason(&e));
+                warn!(node = %name, entries = changes.len(), "node capacity is not written, it is tried again: {}", cluster::reason(&e));
                 false
             }
         }

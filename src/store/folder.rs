@@ -9,39 +9,33 @@
 //! makes Instances of the agent's reports.
 mod configurations;
 mod disk;
+mod inner;
 mod instances;
 mod merge;
 mod plan;
 mod reports;
 
+pub use inner::Settings;
 pub use instances::instances;
 pub use reports::{configurations, errors};
 
 use super::{
-    interface::{About, Configurations, Instances, Report, Reports, Store, StoreError},
+    interface::{About, Configurations, Instances, Reports, Store, StoreError},
     plan::adopted,
 };
 use crate::{
-    api::{
-        configuration::{Configuration, ConfigurationStatus, Problem},
-        instance::Instance,
-        reason::Reason,
-    },
+    api::{configuration::Configuration, instance::Instance, reason::Reason},
     files,
     folder_watch::FolderWatch,
-    model::{
-        slot_table::SlotChange,
-        typed_names::{ConfigurationKey, NodeName},
-    },
+    model::slot_table::SlotChange,
 };
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
-use plan::LastReading;
+use inner::Inner;
 use std::{
-    collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::Path,
+    sync::{Arc, Mutex},
 };
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -50,42 +44,8 @@ use tracing::warn;
 /// The changes of Instances that are written while the lock is held: the claim of a container waits for it.
 const CHANGES_AT_ONCE: usize = 32;
 
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub node_name: NodeName,
-    /// The folder of Configurations, one or more in each `.yaml`, `.yml` or `.json` file.
-    pub configurations: PathBuf,
-    /// The folder of Instances and errors.
-    pub state: PathBuf,
-}
-
 pub struct FolderStore {
     inner: Arc<Inner>,
-}
-
-struct Inner {
-    settings: Settings,
-    configurations: watch::Sender<Arc<Configurations>>,
-    instances: watch::Sender<Arc<Instances>>,
-    /// Changes with the Instances.
-    news: watch::Sender<()>,
-    /// Changes after each report.
-    reported: watch::Sender<()>,
-    /// The files on the disk other than Instances. Its lock is held during every change of the folder, so that changes
-    /// of one Instance are sequential. It is never held over an await.
-    written: Mutex<Written>,
-    started: Instant,
-}
-
-#[derive(Default)]
-struct Written {
-    known: LastReading,
-    /// The problems that were found while reading each file.
-    unreadable: BTreeMap<String, Vec<Problem>>,
-    reports: BTreeMap<ConfigurationKey, Report>,
-    errors: BTreeMap<String, String>,
-    /// The status files, each with its content.
-    statuses: BTreeMap<ConfigurationKey, (Arc<Configuration>, ConfigurationStatus)>,
 }
 
 impl FolderStore {
@@ -211,13 +171,6 @@ impl Store for FolderStore {
                 }
             }
         })
-    }
-}
-
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Written> {
-        // A panic while the lock was held leaves values that the next read replaces.
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Publishes the Configurations in the manifests, at each change of their folder.
 use super::{
-    Inner,
     disk::manifest_names,
+    inner::Inner,
     plan::{File, take_stock},
 };
 use crate::{

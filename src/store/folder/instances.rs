@@ -1,7 +1,7 @@
 //! Holds the Instances. They are read once, and then changed only here; each change is written to the disk first.
 use super::{
-    Inner,
     disk::{file_name, manifest_names, read_yaml, write_yaml},
+    inner::Inner,
 };
 use crate::{
     api::instance::Instance,

@@ -1,5 +1,5 @@
 //! Makes Instances of the agent's reports, and writes them to the disk.
-use super::{Inner, disk::unavailable};
+use super::{disk::unavailable, inner::Inner};
 use crate::{
     api::{instance::Instance, node_devices::ConfigurationView},
     cluster::instance_key,

@@ -1,8 +1,8 @@
 //! Writes reports about Configurations: a status file for each, and an error file for each manifest that is not used as
 //! it is.
 use super::{
-    Inner, Written,
     disk::{FILE_MODE, file_name, manifest_names, read_yaml, unavailable, write_yaml},
+    inner::{Inner, Written},
     plan::status_of,
 };
 use crate::{

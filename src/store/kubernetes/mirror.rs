@@ -1,6 +1,5 @@
 //! Stores the last known objects on the disk. An agent that starts while the API server is unreachable serves its
 //! devices from them.
-use super::Inner;
 use crate::{
     api::{configuration::Configuration, instance::Instance},
     cluster::{configuration_key, instance_key},
@@ -17,7 +16,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -85,6 +87,31 @@ impl Mirror {
     fn locked(&self) -> MutexGuard<'_, Earlier> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Writes what was listed. Returns whether it could.
+    async fn write(&self, published: &Published) -> anyhow::Result<bool> {
+        let folder = self.folder.clone();
+        let instances = published.instances.borrow().clone();
+        let configurations = published.configurations.borrow().clone();
+        let are_read = configurations.are_read();
+        let is_written = aside(move || {
+            prepare(&folder)?;
+            let all: Vec<_> = instances.values().collect();
+            write(&folder.join("instances.json"), &all)?;
+            if !are_read {
+                return Ok(());
+            }
+            let all: Vec<_> = configurations.objects.values().collect();
+            write(&folder.join("configurations.json"), &all)
+        });
+        let written = is_written.await?;
+        if let Err(e) = &written {
+            warn!(
+                "cannot write the mirror, tried again until it can; a start without the API server would use old objects: {e:#}"
+            );
+        }
+        Ok(written.is_ok())
+    }
 }
 
 /// Creates the folder of the mirror, and checks that no other user can change it. Errors name the path.
@@ -109,15 +136,21 @@ fn read<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     })
 }
 
+/// The objects that the store publishes.
+pub(super) struct Published {
+    pub(super) instances: watch::Receiver<Arc<Instances>>,
+    pub(super) news: watch::Receiver<()>,
+    pub(super) configurations: watch::Receiver<Arc<Configurations>>,
+}
+
 /// Writes the published objects when they have changed: soon if that concerns this node, and later if not. Until `held` another
 /// agent writes them.
 pub(super) async fn run(
-    inner: &Inner,
+    mirror: &Mirror,
+    mut published: Published,
     held: &CancellationToken,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut instances, mut news) = (inner.instances.subscribe(), inner.news.subscribe());
-    let mut configurations = inner.configurations.subscribe();
     let mut last: Option<Instant> = None;
     let mut due: Option<Instant> = None;
     if (shutdown.run_until_cancelled(held.cancelled()).await).is_none() {
@@ -126,29 +159,29 @@ pub(super) async fn run(
     loop {
         let is_news = tokio::select! {
             biased;
-            changed = news.changed() => {
+            changed = published.news.changed() => {
                 changed?;
                 true
             }
-            changed = instances.changed() => {
+            changed = published.instances.changed() => {
                 changed?;
                 false
             }
-            changed = configurations.changed() => {
+            changed = published.configurations.changed() => {
                 changed?;
-                configurations.mark_unchanged();
+                published.configurations.mark_unchanged();
                 true
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                let is_written = write_all(inner).await?;
+                let is_written = mirror.write(&published).await?;
                 let now = Instant::now();
                 (last, due) = (Some(now), (!is_written).then_some(now + OTHERS_WAIT));
                 continue;
             }
             // The last change is also written at the end. Objects that were never listed are not.
             () = shutdown.cancelled() => {
-                if due.is_some() || instances.has_changed()? || configurations.has_changed()? {
-                    write_all(inner).await?;
+                if due.is_some() || published.instances.has_changed()? || published.configurations.has_changed()? {
+                    mirror.write(&published).await?;
                 }
                 return Ok(());
             }
@@ -158,31 +191,6 @@ pub(super) async fn run(
         let at = last.map_or(settled, |last| settled.max(last + pause));
         due = Some(due.map_or(at, |due| due.min(at)));
     }
-}
-
-/// Writes what was listed. Returns whether it could.
-async fn write_all(inner: &Inner) -> anyhow::Result<bool> {
-    let folder = inner.mirror.folder.clone();
-    let instances = inner.instances.borrow().clone();
-    let configurations = inner.configurations.borrow().clone();
-    let are_read = configurations.are_read();
-    let is_written = aside(move || {
-        prepare(&folder)?;
-        let all: Vec<_> = instances.values().collect();
-        write(&folder.join("instances.json"), &all)?;
-        if !are_read {
-            return Ok(());
-        }
-        let all: Vec<_> = configurations.objects.values().collect();
-        write(&folder.join("configurations.json"), &all)
-    });
-    let written = is_written.await?;
-    if let Err(e) = &written {
-        warn!(
-            "cannot write the mirror, tried again until it can; a start without the API server would use old objects: {e:#}"
-        );
-    }
-    Ok(written.is_ok())
 }
 
 fn write<T: Serialize>(path: &Path, objects: &[&Arc<T>]) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 //!
 //! A controller that considers this node lost deletes the object. When the object appears again, the controller knows
 //! that the agent runs.
-use super::{Inner, own_plan};
+use super::{inner::Inner, own_plan};
 use crate::{
     api::{configuration::Problem, names, node_devices::NodeDevices},
     backoff::Backoff,

@@ -1,6 +1,6 @@
 //! Follows the watches of the store, and takes over their events in batches.
 use super::{
-    Inner,
+    inner::Inner,
     view::{self, KnownInstances},
 };
 use crate::{

@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::{
     interface::{Instances, Store as _},
-    kubernetes::{FIRST_LIST, KubernetesStore, Settings},
+    kubernetes::{KubernetesStore, Settings, inner::FIRST_LIST},
 };
 use axum::{
     body::Body as Answer,

@@ -1,5 +1,5 @@
 //! Changes the owners of slots: one patch for each Instance, which is repeated with a newer Instance if its guard did not hold.
-use super::{Inner, plan};
+use super::{inner::Inner, plan};
 use crate::{
     api::{instance::Instance, names},
     cluster::{
