@@ -18,7 +18,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-kubelet", 4_830),
     ("crates/petiole-kubelet-api", 920),
     ("crates/petiole-mdns", 4_450),
-    ("crates/petiole-model", 5_700),
+    ("crates/petiole-model", 5_720),
     ("crates/petiole-mqtt", 1_520),
     ("crates/petiole-onvif", 1_810),
     ("crates/petiole-opcua", 1_670),
@@ -34,7 +34,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("src/discovery", 11_330),
     ("src/merge", 1_670),
     ("src/proto", 110),
-    ("src/store", 2_580),
+    ("src/store", 2_620),
 ];
 
 /// Returns the room of a file, such as `src/agent` or `crates/petiole-mdns`.

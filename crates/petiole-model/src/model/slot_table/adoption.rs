@@ -2,26 +2,16 @@
 //!
 //! The kubelet is authoritative on its own node: an id that a container has is in use, even if its Instance was created
 //! again or its slots were freed meanwhile.
-use super::{SlotChange, SlotTable};
+use super::{
+    table::SlotTable,
+    values::{SlotChange, Use},
+};
 use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::NodeName,
 };
 use std::collections::BTreeSet;
-
-/// The ids of one resource that one container holds, by the pod resources API and the checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Use {
-    /// The device ids of the kubelet.
-    pub ids: BTreeSet<ListedId>,
-    /// The slots in the container's environment; empty if they are not known.
-    pub env_slots: BTreeSet<SlotId>,
-    /// The suffixes of variables that may be digests of the container's devices.
-    pub digests: BTreeSet<String>,
-    /// The UID of the ResourceClaim by which the container has the slots; `None` if a device plugin gave them.
-    pub claim: Option<String>,
-}
 
 /// An id that a container has although no slot shows it.
 struct Unshown {
@@ -49,15 +39,6 @@ pub struct Adoptions {
     /// Claims of free slots.
     pub changes: Vec<SlotChange>,
     pub twice: Vec<HeldTwice>,
-}
-
-impl Use {
-    /// Returns whether the use may be of a slot of this Instance.
-    pub fn may_be_of(&self, instance: &InstanceName) -> bool {
-        self.ids.iter().any(|id| id.plugin == *instance)
-            || (self.env_slots.iter()).any(|slot| slot.instance == *instance)
-            || (instance.digest()).is_some_and(|digest| self.digests.contains(digest))
-    }
 }
 
 /// Returns the owner that records the use.

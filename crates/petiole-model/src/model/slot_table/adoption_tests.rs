@@ -1,5 +1,13 @@
 use super::*;
+use crate::model::{
+    instance_name::InstanceKey,
+    slot::{ListedId, SlotId, SlotOwner},
+};
 use proptest::{collection::vec, prelude::*, sample::select};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 const NODE: &str = "node-a";
 

@@ -1,5 +1,8 @@
 //! Selects the slots that answer an Allocate call, and those that the kubelet should prefer.
-use super::{InstanceSlots, Resource, SlotChange, SlotTable};
+use super::{
+    table::{InstanceSlots, SlotTable},
+    values::{Resource, SlotChange},
+};
 use crate::model::{
     instance_name::InstanceName,
     plugin_name::PluginName,
@@ -295,6 +298,19 @@ impl SlotTable {
                 instance: instance.clone(),
             },
         }
+    }
+
+    /// Returns the owner, if no write is pending.
+    pub fn settled_owner(&self, slot: &SlotId) -> Result<Option<&SlotOwner>, ClaimError> {
+        if self.writing.contains_key(slot) {
+            return Err(ClaimError::Busy { slot: slot.clone() });
+        }
+        Ok(self.observed_owner(slot))
+    }
+
+    /// Returns whether the slot has no owner, and none is being written.
+    pub fn is_free(&self, slot: &SlotId) -> bool {
+        matches!(self.settled_owner(slot), Ok(None))
     }
 }
 

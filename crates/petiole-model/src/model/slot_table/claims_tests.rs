@@ -2,6 +2,11 @@ use super::{
     tests::{observed, table},
     *,
 };
+use crate::model::{
+    instance_name::{InstanceKey, InstanceName},
+    slot::SlotId,
+};
+use std::{collections::BTreeSet, time::Duration};
 
 const UID: &str = "u-1";
 

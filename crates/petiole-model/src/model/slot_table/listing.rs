@@ -1,5 +1,5 @@
 //! Lists the slots that each resource offers to the kubelet, and their ids there.
-use super::{SlotChange, SlotTable};
+use super::{table::SlotTable, values::SlotChange};
 use crate::model::{
     instance_name::InstanceName,
     plugin_name::PluginName,

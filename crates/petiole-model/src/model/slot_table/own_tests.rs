@@ -4,6 +4,14 @@ use super::{
     tests::{cam, instance, observed, plan},
     *,
 };
+use crate::model::{
+    instance_name::InstanceKey,
+    slot::{SlotId, SlotOwner},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 const NODE: &str = "node-a";
 

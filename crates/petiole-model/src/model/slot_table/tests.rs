@@ -1,6 +1,13 @@
 use super::*;
+use crate::model::{
+    instance_name::InstanceKey,
+    slot::{SlotId, SlotOwner},
+};
 use proptest::{collection::vec, prelude::*, sample::select};
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 const NODE: &str = "node-a";
 

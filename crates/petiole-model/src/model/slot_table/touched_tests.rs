@@ -1,5 +1,7 @@
 //! Tests that a resource that lists other slots than before is touched, and that others are not.
 use super::{tests::*, *};
+use crate::model::instance_name::InstanceKey;
+use std::time::Duration;
 
 /// Returns the lists of two Instances of two Configurations, and of these.
 fn lists(table: &SlotTable) -> Vec<(Resource, Vec<ListedSlot>)> {

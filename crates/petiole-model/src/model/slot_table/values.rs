@@ -1,9 +1,8 @@
 //! The values that come into a slot table and out of it. Pure.
-use super::SlotTable;
 use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     plugin_name::PluginName,
-    slot::{SlotId, SlotOwner},
+    slot::{ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
 use std::{
@@ -76,18 +75,6 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Adds Instances whose device came or went, and their Configurations.
-    pub fn add<'a>(
-        &mut self,
-        instances: impl IntoIterator<Item = &'a InstanceName>,
-        slots: &SlotTable,
-    ) {
-        for name in instances {
-            (self.configurations).extend(slots.configuration_of(name).cloned());
-            self.instances.insert(name.clone());
-        }
-    }
-
     pub fn contains(&self, resource: &Resource) -> bool {
         match resource {
             Resource::Instance(name) => self.instances.contains(name),
@@ -139,5 +126,27 @@ impl Held {
                 format!("{}-{slot}", configuration.unwrap_or_default())
             }
         }
+    }
+}
+
+/// The ids of one resource that one container holds, by the pod resources API and the checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The device ids of the kubelet.
+    pub ids: BTreeSet<ListedId>,
+    /// The slots in the container's environment; empty if they are not known.
+    pub env_slots: BTreeSet<SlotId>,
+    /// The suffixes of variables that may be digests of the container's devices.
+    pub digests: BTreeSet<String>,
+    /// The UID of the ResourceClaim by which the container has the slots; `None` if a device plugin gave them.
+    pub claim: Option<String>,
+}
+
+impl Use {
+    /// Returns whether the use may be of a slot of this Instance.
+    pub fn may_be_of(&self, instance: &InstanceName) -> bool {
+        self.ids.iter().any(|id| id.plugin == *instance)
+            || (self.env_slots.iter()).any(|slot| slot.instance == *instance)
+            || (instance.digest()).is_some_and(|digest| self.digests.contains(digest))
     }
 }
