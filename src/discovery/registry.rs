@@ -43,7 +43,7 @@ impl Handlers {
         self.external.prefer(devices);
     }
 
-    /// Lets handlers in other processes register. They cannot have the name of another one, unless that one is isolated.
+    /// Lets handlers in other processes register. They cannot have the name of another one, isolated or not.
     pub fn with_external(self, settings: external::Settings) -> Self {
         let built_in = self.by_name.values();
         let built_in = built_in.map(|handler| (handler.name().to_owned(), handler.usual_scope()));

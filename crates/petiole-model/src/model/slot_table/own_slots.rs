@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OwnSlot {
     pub(super) owner: SlotOwner,
-    /// See [`SlotTable::told`].
+    /// The digest of the connection that the container was given, if it is known.
     pub(super) told: Option<String>,
 }
 

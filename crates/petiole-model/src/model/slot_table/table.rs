@@ -24,7 +24,7 @@ pub(super) struct InstanceSlots {
     /// See [`ObservedSlots`].
     pub(super) is_own: bool,
     pub(super) told: BTreeMap<u32, String>,
-    /// The number of the Instance's arrival, and whether its slots are known since: see [`own`].
+    /// The number of the Instance's arrival, and whether its slots are known since: see [`super::own`].
     pub(super) arrival: u64,
     pub(super) is_confirmed: bool,
     pub(super) owners: BTreeMap<u32, SlotOwner>,
