@@ -219,6 +219,52 @@ fn without_a_tag_the_image_is_that_of_the_version() {
     assert!(images.iter().all(|image| *image == version), "{images:?}");
 }
 
+/// Another chart may have this one under a name of its own, and a condition for it. Petiole's commands find its objects by their labels.
+#[test]
+fn as_a_part_of_another_chart_it_keeps_its_labels() {
+    let Some(helm) = helm() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("charts")).unwrap();
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/petiole");
+    std::os::unix::fs::symlink(chart, folder.path().join("charts/petiole")).unwrap();
+    let of_all = format!(
+        "apiVersion: v2\nname: edge\nversion: 1.0.0\ndependencies: [{{name: petiole, alias: leaf, version: {}, condition: leaf.enabled}}]\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    fs::write(folder.path().join("Chart.yaml"), of_all).unwrap();
+    let mut command = Command::new(helm);
+    command.args(["template", "edge", "--kube-version", "1.37.0", "--set"]);
+    let output = command
+        .arg("leaf.enabled=true")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("app.kubernetes.io/part-of: petiole"));
+    assert!(!text.contains("part-of: leaf") && !text.contains("helm.sh/chart: leaf"));
+}
+
+/// Labels and annotations of a user come beside those by which the objects are found, and a key is there once.
+#[test]
+fn labels_of_a_user_do_not_replace_those_of_the_chart() {
+    let Some(helm) = helm() else { return };
+    let parts = ["agent.podLabels", "controller.podLabels", "monitor.labels"];
+    let values = parts.map(|labels| format!("{labels}.app\\.kubernetes\\.io/part-of=mine"));
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let output = render(&helm, &[&values[..], &["monitor.kind=PodMonitor"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The parser refuses a key that is there twice.
+    assert!(
+        serde_saphyr::from_multiple::<serde_json::Value>(&text)
+            .unwrap()
+            .len()
+            > 10
+    );
+    assert!(!text.contains("part-of: mine"));
+}
+
 #[test]
 fn an_old_kubernetes_is_refused() {
     let Some(helm) = helm() else { return };

@@ -27,14 +27,20 @@ every commit; Pods do not have it, because they would be replaced each time.
 {{ include "petiole.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-app.kubernetes.io/part-of: {{ $root.Chart.Name }}
+{{/* The commands know the installation by it, also where the chart has another name as a part of one. */ -}}
+app.kubernetes.io/part-of: petiole
 {{- end -}}
 
 {{/* Labels of every object of a component. Call with (list . "agent"). */}}
 {{- define "petiole.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "petiole.podLabels" . }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+helm.sh/chart: {{ printf "petiole-%s" $root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Labels or annotations with those of the user, who cannot replace them. Call with (list $labels .Values.agent.podLabels). */}}
+{{- define "petiole.with" -}}
+{{ toYaml (merge (fromYaml (index . 0)) (default dict (index . 1))) }}
 {{- end -}}
 
 {{/* Refuses what the schema could refuse only without saying why. */}}
@@ -46,6 +52,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- if and .Values.udev.enabled (not .Values.udev.subsystems) -}}
 {{- fail "udev.subsystems is empty: name the subsystems whose devices Configurations may offer, such as [tty, video4linux]; [\"*\"] allows all, disks and memory of the nodes among them" -}}
+{{- end -}}
+{{- if and (has .Values.agent.http.metrics.host (list "0.0.0.0" "[::]")) (not .Values.isolateDiscovery) -}}
+{{- fail "agent.http.metrics.host: 0.0.0.0 and [::] contain 127.0.0.1, where the agent serves its health on the same port. Name an address of the node, such as $(NODE_IP)" -}}
 {{- end -}}
 {{- if and .Values.dra.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "dra.enabled needs Kubernetes 1.36, where each device of a ResourceSlice may name its nodes; this is %s" .Capabilities.KubeVersion.Version) -}}

@@ -92,6 +92,7 @@ pub(super) const VARIANTS: &[(&str, &[&str])] = &[
         "hooks",
         &[
             "uninstall.resources.limits.memory=64Mi,uninstall.priorityClassName=high",
+            "test.resources.limits.memory=64Mi",
             "uninstall.nodeSelector.hook=yes,uninstall.tolerations[0].key=hook",
             "uninstall.affinity.podAffinity.x=y",
             "controller.podDisruptionBudget.enabled=false,admissionPolicies.enabled=false",
@@ -121,6 +122,29 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
         "resourcePrefixes: \"kubernetes.io\" is Kubernetes' own",
     ),
     ("resourcePrefixes={}", "resourcePrefixes"),
+    // Without a default, policies are off and an agent has no devices.
+    (
+        "admissionPolicies.enabled=null",
+        "missing property 'enabled'",
+    ),
+    ("agent.maxInstances=null", "missing property 'maxInstances'"),
+    (
+        "resourcePrefixes=null",
+        "missing property 'resourcePrefixes'",
+    ),
+    ("agent=null", "missing property 'agent'"),
+    (
+        "monitor.kind=PodMonitor,agent.http.metrics.host=0.0.0.0",
+        "contain 127.0.0.1",
+    ),
+    ("agent.http.metrics.host=[::]", "contain 127.0.0.1"),
+    ("handlers.hostPaths={/dev//video0}", "/handlers/hostPaths"),
+    (
+        "agent.containerPaths={/opt/../devices}",
+        "/agent/containerPaths",
+    ),
+    ("cdi.kinds={vendor.com/gpu_}", "/cdi/kinds"),
+    ("probe.networks={::ffff:a01:203}", "/probe/networks"),
     ("agent.stateDir=relative", "stateDir"),
     ("log.level=verbose", "error|warn|info|debug"),
     ("log.level=petiole=debgu", "/log/level"),

@@ -139,7 +139,7 @@ fn of_chart(snapshot: &Snapshot, message: &str) -> String {
 fn upgrade(snapshot: &Snapshot, value: &str) -> String {
     let (namespace, release) = release(snapshot);
     format!(
-        "helm upgrade {release} charts/petiole --namespace {namespace} --reuse-values --set {value}=true"
+        "helm upgrade {release} charts/petiole --namespace {namespace} --reset-then-reuse-values --set {value}=true"
     )
 }
 

@@ -61,7 +61,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             Cause::ConfigurationProblem,
             &[
                 "(UnknownHandler): those are zeroconf. A handler that is a program of its own registers where the chart's handlers.enabled is true.",
-                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set handlers.enabled=true\n",
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reset-then-reuse-values --set handlers.enabled=true\n",
             ],
         ),
         case_of(
@@ -88,7 +88,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::ConfigurationProblem,
             &[
-                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set udev.enabled=true --set 'udev.subsystems={SUBSYSTEM}'\n",
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reset-then-reuse-values --set udev.enabled=true --set 'udev.subsystems={SUBSYSTEM}'\n",
             ],
         ),
         case_of(
@@ -101,7 +101,7 @@ fn a_configuration_is_explained_by_its_condition_its_devices_and_its_brokers() {
             cam(),
             Cause::ConfigurationProblem,
             &[
-                "\n  helm upgrade leaf charts/petiole --namespace petiole --reuse-values --set probe.enabled=true --set 'probe.networks={NETWORK},probe.clusterNetworks={PODS,SERVICES}'\n",
+                "\n  helm upgrade leaf charts/petiole --namespace petiole --reset-then-reuse-values --set probe.enabled=true --set 'probe.networks={NETWORK},probe.clusterNetworks={PODS,SERVICES}'\n",
             ],
         ),
         case_of(
