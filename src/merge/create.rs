@@ -17,7 +17,7 @@ use crate::{
         container_edits::stored_copy,
         division::share,
         instance_name::{InstanceKey, InstanceName},
-        slot::{SlotId, SlotOwner, holders},
+        slot::{INDEX_LIMIT, SlotId, SlotOwner, holders},
         typed_names::{ConfigurationKey, NodeName},
     },
 };
@@ -27,6 +27,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+/// The most slots beyond its capacity with which an Instance is created. The chart's policies let agents add as many. Beyond it: they
+/// are taken for free until the agent of their node shows them again.
+const BEYOND_CAPACITY_MAX: usize = 64;
 
 impl Merge<'_> {
     /// Returns the Instances to be created now, at most `maxInstances` of a Configuration, and of devices that one node has on
@@ -95,7 +99,8 @@ impl Merge<'_> {
     }
 
     /// Returns the slots that containers have already: those that an Instance of this name showed when it was deleted, because a node
-    /// that has one may report later than the others, and those that nodes report. If two have one slot, the first gets it.
+    /// that has one may report later than the others, and those that nodes report. If two have one slot, the first gets it. The
+    /// capacity may have been larger when they got it.
     fn usage(
         &self,
         key: &InstanceKey,
@@ -103,11 +108,11 @@ impl Merge<'_> {
         seen: &NodeReports<'_>,
     ) -> BTreeMap<String, String> {
         let is_its = |slot: &String| {
-            slot.parse::<SlotId>().is_ok_and(|slot| {
-                slot.instance == key.name && i64::from(slot.index) < i64::from(capacity)
-            })
+            let slot = slot.parse::<SlotId>();
+            slot.is_ok_and(|slot| slot.instance == key.name && slot.index < INDEX_LIMIT)
         };
         let owner = |usage: &String| SlotOwner::from_usage(usage).ok().flatten();
+        let most = usize::try_from(capacity).unwrap_or_default() + BEYOND_CAPACITY_MAX;
         let mut known = BTreeMap::new();
         for (slot, usage) in self.surroundings.slots_before(key).into_iter().flatten() {
             let has_owner =
@@ -124,7 +129,7 @@ impl Merge<'_> {
                 }
             }
         }
-        known
+        known.into_iter().take(most).collect()
     }
 
     /// Returns a problem if a Configuration has no place for one more device. Of the places for devices that all nodes may see,

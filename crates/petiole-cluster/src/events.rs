@@ -12,6 +12,7 @@ use kube::{
 use petiole_base::token_bucket::TokenBucket;
 use petiole_telemetry::metrics::{EventOutcome, metrics};
 use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -111,8 +112,8 @@ impl Events {
         let event = Event {
             type_,
             reason: reason.to_owned(),
+            action: action(reason, &note),
             note: Some(note),
-            action: reason.to_owned(),
             secondary: None,
         };
         if !self.quota.take(reserved) || self.queue.try_send((event, object)).is_err() {
@@ -143,6 +144,14 @@ impl Writer {
     }
 }
 
+/// Returns the action of an Event, which differs where the note does: a repetition has the note of the first Event of its type, object,
+/// reason and action (kube's `Recorder`, as client-go), and would say what another node or Pod did.
+fn action(reason: &str, note: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    note.hash(&mut hasher);
+    format!("{reason}-{:016x}", hasher.finish())
+}
+
 /// Returns the reference to the object that an Event is about.
 pub fn about<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     object.object_ref(&())
@@ -152,6 +161,22 @@ pub fn about<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 mod tests {
     use super::*;
     use tokio::time::advance;
+
+    #[test]
+    fn a_repetition_has_the_same_note() {
+        let gone = |node: &str| {
+            action(
+                "DeviceGone",
+                &format!("node {node} does not see the device"),
+            )
+        };
+        assert_eq!(gone("a"), gone("a"));
+        assert_ne!(gone("a"), gone("b"));
+        assert_ne!(
+            gone("a"),
+            action("DeviceFound", "node a does not see the device")
+        );
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_of_events_is_cut_off_and_warnings_have_room_beside_it() {

@@ -21,9 +21,8 @@ pub(crate) struct Notice {
 
 /// Returns whether every slot of an Instance has a holder, so that no further container can have the device.
 pub(crate) fn is_used_up(instance: &Instance) -> bool {
-    let capacity = instance.spec.capacity;
-    let used = used_slots(&instance.spec.device_usage, capacity);
-    usize::try_from(capacity).is_ok_and(|capacity| used >= capacity)
+    let used = used_slots(&instance.spec.device_usage);
+    usize::try_from(instance.spec.capacity).is_ok_and(|capacity| used >= capacity)
 }
 
 /// Returns what the slots of a lost node wait for. `None` where that is nothing, is not known yet, or is the end of an

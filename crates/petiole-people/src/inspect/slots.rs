@@ -179,10 +179,7 @@ impl<'a> Holders<'a> {
 /// Returns the number of slots that nobody has.
 pub(crate) fn free(instance: &Instance) -> usize {
     let capacity = usize::try_from(instance.spec.capacity).unwrap_or_default();
-    capacity.saturating_sub(used_slots(
-        &instance.spec.device_usage,
-        instance.spec.capacity,
-    ))
+    capacity.saturating_sub(used_slots(&instance.spec.device_usage))
 }
 
 #[cfg(test)]

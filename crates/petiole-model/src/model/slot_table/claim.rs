@@ -230,6 +230,11 @@ impl SlotTable {
                 let capacity = slots.capacity;
                 return Err(ClaimError::BeyondCapacity { slot, capacity });
             }
+            None if self.left(instance) == 0 => {
+                return Err(ClaimError::Full {
+                    instance: instance.clone(),
+                });
+            }
             None | Some(_) => {}
         }
         Ok(SlotChange {

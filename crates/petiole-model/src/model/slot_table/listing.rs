@@ -32,12 +32,17 @@ impl SlotTable {
         let capacity = slots.capacity.min(INDEX_LIMIT);
         let beyond = slots.owners.range(capacity..INDEX_LIMIT);
         let held_beyond = beyond.filter(|(_, owner)| **owner == own);
+        let mut left = self.left(instance);
         (0..capacity)
             .chain(held_beyond.map(|(index, _)| *index))
             .map(|index| {
                 let slot = SlotId::new(instance, index);
                 let is_ours = match self.owner(&slot) {
-                    None => slots.is_offered,
+                    None => {
+                        let is_left = left > 0;
+                        left = left.saturating_sub(1);
+                        is_left && slots.is_offered
+                    }
                     Some(owner) => *owner == own,
                 };
                 ListedSlot {

@@ -278,14 +278,13 @@ impl SlotTable {
     /// Iterates over the usage of each Instance, as it was observed.
     pub fn usage(&self) -> impl Iterator<Item = Usage<'_>> {
         self.instances.iter().map(|(instance, slots)| {
-            let within = slots.owners.range(..slots.capacity).count();
-            let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let used = i64::try_from(slots.owners.len()).unwrap_or(i64::MAX);
             Usage {
                 configuration: &slots.configuration,
                 instance,
                 // Slots beyond the capacity are in use until their containers end.
-                used: count(slots.owners.len()),
-                free: i64::from(slots.capacity) - count(within),
+                used,
+                free: (i64::from(slots.capacity) - used).max(0),
             }
         })
     }
@@ -319,10 +318,28 @@ impl SlotTable {
         self.freed.get(slot).is_some_and(|freed| *freed > begun)
     }
 
+    /// Returns how many more containers may have a slot of the Instance. Those whose slot is beyond the capacity, which was larger
+    /// before, count: a device has at most as many users as its capacity, or none more until some have ended.
+    pub(super) fn left(&self, instance: &InstanceName) -> usize {
+        let Some(slots) = self.instances.get(instance) else {
+            return 0;
+        };
+        let from = SlotId::new(instance, 0);
+        let writing = self.writing.range(from..);
+        let writing = writing.take_while(|(slot, _)| slot.instance == *instance);
+        let (mut used, capacity) = (slots.owners.len(), slots.capacity as usize);
+        for (slot, to) in writing {
+            let is_owned = slots.owners.contains_key(&slot.index);
+            used = used + usize::from(to.is_some()) - usize::from(is_owned);
+        }
+        capacity.saturating_sub(used)
+    }
+
     pub(super) fn free_slots(&self, instance: &InstanceName) -> impl Iterator<Item = SlotId> {
         (0..self.capacity(instance))
             .map(move |index| SlotId::new(instance, index))
             .filter(|slot| self.owner(slot).is_none())
+            .take(self.left(instance))
     }
 }
 

@@ -99,13 +99,50 @@ fn a_lowered_capacity_keeps_slots_in_use_on_the_list_unusable() {
     let table = table([observed("cam-1", 1, &[(2, NODE)])]);
     assert_eq!(
         list(&table.instance_list(&"cam-1".into())),
-        ["+cam-1-0", "-cam-1-2"]
+        ["-cam-1-0", "-cam-1-2"]
     );
     let refused = plan(&table, &instance("cam-1"), &["cam-1-1"]).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "slot cam-1-1 is beyond the capacity of its Instance, 1"
     );
+}
+
+#[test]
+fn a_container_beyond_a_lowered_capacity_counts_until_it_ends() {
+    for owner in [NODE, "node-b", "C:cam-3:node-a"] {
+        let mut table = table([observed(
+            "cam-1",
+            2,
+            &[(1, owner), (2, owner), (3, "node-b")],
+        )]);
+        let of_instance = |table: &SlotTable| list(&table.instance_list(&"cam-1".into()));
+        assert!(
+            !of_instance(&table).contains(&"+cam-1-0".to_owned()),
+            "{owner}"
+        );
+        let listed = list(&table.configuration_list(&"cam".into()));
+        let is_free = |id: &String| id.starts_with('+') && id != "+cam-3";
+        assert!(!listed.iter().any(is_free), "{owner}: {listed:?}");
+        let full = plan(&table, &instance("cam-1"), &["cam-1-0"]).unwrap_err();
+        assert_eq!(full.to_string(), "every slot of Instance cam-1 is in use");
+        let usage = table.usage().next().unwrap();
+        assert_eq!((usage.used, usage.free), (3, 0));
+        // A slot that is being released is not free yet, and one that is being claimed is not any more.
+        table.observe([observed("cam-1", 2, &[(1, owner)])]);
+        assert!(
+            of_instance(&table).contains(&"+cam-1-0".to_owned()),
+            "{owner}"
+        );
+        let claimed = plan(&table, &instance("cam-1"), &["cam-1-0"]).unwrap();
+        table.observe([observed("cam-1", 3, &[(1, owner), (3, owner)])]);
+        let claimed: Vec<SlotChange> = claimed.changes().cloned().collect();
+        table.begin(&claimed);
+        assert_eq!(table.usage().next().unwrap().free, 1);
+        assert!(plan(&table, &instance("cam-1"), &["cam-1-2"]).is_err());
+        table.settle(&claimed, None);
+        assert!(plan(&table, &instance("cam-1"), &["cam-1-2"]).is_ok());
+    }
 }
 
 #[test]
