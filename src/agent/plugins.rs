@@ -35,7 +35,6 @@ use crate::{
         limits::SlotLimits,
         plugin_name::PluginName,
         resource_name::ResourceName,
-        slot_table::Resource,
         typed_names::ConfigurationKey,
     },
     store::Instances,
@@ -312,7 +311,7 @@ impl Plugins {
 
     fn start(&mut self, offered: Offered, namespace: String, gone: &BTreeSet<InstanceName>) {
         let name = offered.resource.plugin();
-        let list = self.slots_of(&offered.resource, gone);
+        let list = self.slots_of(&offered, gone);
         self.published.listed.send_modify(|listed| {
             listed.insert(offered.full_name.clone(), list.clone());
         });
@@ -339,7 +338,7 @@ impl Plugins {
             let is_stale = stale.contains(resource)
                 || self.is_node_only_stale && self.inputs.offer(resource).is_some();
             if is_stale {
-                let now = self.slots_of(resource, &gone);
+                let now = self.slots_of(&running.offered, &gone);
                 if *running.slots.borrow() != now {
                     running.slots.send_replace(now.clone());
                     relisted.push((running.offered.full_name.clone(), now));
@@ -364,10 +363,15 @@ impl Plugins {
         )
     }
 
-    fn slots_of(&self, resource: &Resource, gone: &BTreeSet<InstanceName>) -> Arc<[Slot]> {
+    fn slots_of(&self, offered: &Offered, gone: &BTreeSet<InstanceName>) -> Arc<[Slot]> {
+        let Offered {
+            resource,
+            full_name,
+            ..
+        } = offered;
         match self.inputs.offer(resource) {
             Some(offer) => offer.listed(self.slot_limits.of(offer.namespace())).into(),
-            None => plan::listed(resource, &self.inputs.table.borrow(), gone).into(),
+            None => plan::listed(resource, full_name, &self.inputs.table.borrow(), gone).into(),
         }
     }
 

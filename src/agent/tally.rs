@@ -117,12 +117,12 @@ mod tests {
                 ],
             ),
             observed("cam-2", 2, &[("cam-2-1", "node-a")]),
-            // One beyond the capacity, which was lowered.
+            // One beyond the capacity, which was lowered: no other is free until its container ends.
             observed("cam-3", 1, &[("cam-3-2", "node-a")]),
         ]);
         let expected = SlotCounts {
             used: 3,
-            free: 4,
+            free: 3,
             unhealthy: 2,
             offered: 0,
         };

@@ -201,7 +201,6 @@ impl KubeletRecords {
 
     /// Returns the ids on the list, and those of the checkpoint that `is_certain` accepts by whether they are on the list.
     fn uses_if(&self, is_certain: impl Fn(bool) -> bool) -> Vec<Use> {
-        let none = BTreeSet::new();
         let mut unkept = self.list.by_resource.clone();
         let mut uses = vec![];
         for entry in self.entries() {
@@ -213,19 +212,20 @@ impl KubeletRecords {
                 listed.retain(|id| !ids.contains(id));
             }
             uses.push(Use {
+                resource: Some(entry.resource.clone()),
                 ids: listed_ids(&ids),
                 env_slots: entry.env_slots.clone(),
                 claim: None,
                 digests: entry.digests.clone(),
             });
         }
-        let of_list = unkept.values().flatten().map(|id| Use {
-            ids: listed_ids([id]),
-            env_slots: BTreeSet::new(),
-            digests: none.clone(),
-            claim: None,
-        });
-        uses.extend(of_list);
+        for (resource, ids) in unkept {
+            uses.extend(ids.iter().map(|id| Use {
+                resource: Some(resource.clone()),
+                ids: listed_ids([id]),
+                ..Use::default()
+            }));
+        }
         uses.extend(self.claims.uses.iter().cloned());
         uses.retain(|one| !one.ids.is_empty());
         uses

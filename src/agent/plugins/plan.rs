@@ -170,18 +170,20 @@ pub(crate) fn gone(
 }
 
 /// Returns what a resource's plugin lists. The slots of a device that is gone stay, unhealthy: the kubelet takes a slot
-/// that is missing from the list for a healthy one.
+/// that is missing from the list for a healthy one. So are ids that containers have by a former name of the resource.
 pub(crate) fn listed(
     resource: &Resource,
+    full_name: &ResourceName,
     slots: &SlotTable,
     gone: &BTreeSet<InstanceName>,
 ) -> Vec<Slot> {
+    let former = slots.held_by_former_name(resource, full_name);
     let list = match resource {
         Resource::Instance(name) => slots.instance_list(name),
         Resource::Configuration(name) => slots.configuration_list(name),
     };
     let slot = |slot: ListedSlot| Slot {
-        is_healthy: slot.is_usable && !gone.contains(&slot.instance),
+        is_healthy: slot.is_usable && !gone.contains(&slot.instance) && !former.contains(&slot.id),
         id: slot.id.to_string(),
     };
     list.into_iter().map(slot).collect()

@@ -29,8 +29,14 @@ pub(super) async fn told(inputs: &Inputs, resource: &Resource, until: Instant) {
         loop {
             let status = named(&own.borrow_and_update(), &inputs.settings.node_name);
             let last = listed.borrow_and_update().get(&name).cloned();
-            let there = (inputs.offer(resource).is_none())
-                .then(|| plan::listed(resource, &slots.borrow_and_update(), &BTreeSet::new()));
+            let there = (inputs.offer(resource).is_none()).then(|| {
+                plan::listed(
+                    resource,
+                    &name,
+                    &slots.borrow_and_update(),
+                    &BTreeSet::new(),
+                )
+            });
             let usable = usable(last.as_deref().unwrap_or_default(), there.as_deref());
             let changed = async {
                 tokio::select! {

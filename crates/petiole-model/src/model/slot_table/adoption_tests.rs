@@ -42,8 +42,7 @@ fn used(ids: &[&str], env_slots: &[&str]) -> Use {
     Use {
         ids: listed(ids),
         env_slots: listed(env_slots).iter().map(ListedId::slot).collect(),
-        claim: None,
-        digests: BTreeSet::new(),
+        ..Use::default()
     }
 }
 
@@ -91,9 +90,8 @@ fn an_id_of_a_configuration_is_claimed_for_the_device_that_the_container_was_giv
     );
     let akris = Use {
         ids: listed(&["cam-0"]),
-        env_slots: BTreeSet::new(),
-        claim: None,
         digests: ["bbbbbb", "cafe12"].map(str::to_owned).into(),
+        ..Use::default()
     };
     let adoptions = table.adoptions(&[akris]);
     assert_eq!(claimed(&adoptions), ["cam-bbbbbb-0=C:cam-0:node-a"]);
@@ -176,9 +174,8 @@ fn a_slot_that_is_just_being_written_is_left_to_the_next_look() {
 fn a_use_is_of_an_instance_by_its_id_by_what_the_container_was_given_or_by_a_digest() {
     let by_digest = Use {
         ids: listed(&["cam-0"]),
-        env_slots: BTreeSet::new(),
-        claim: None,
         digests: ["aaaaaa".to_owned()].into(),
+        ..Use::default()
     };
     for one in [
         used(&["cam-aaaaaa-1"], &[]),

@@ -1,8 +1,12 @@
 //! Lists the slots that each resource offers to the kubelet, and their ids there.
-use super::{table::SlotTable, values::SlotChange};
+use super::{
+    table::SlotTable,
+    values::{Resource, SlotChange, Use},
+};
 use crate::model::{
     instance_name::InstanceName,
     plugin_name::PluginName,
+    resource_name::ResourceName,
     slot::{INDEX_LIMIT, ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
@@ -68,6 +72,36 @@ impl SlotTable {
             }
         })
         .collect()
+    }
+
+    /// Returns the ids whose slots containers hold by another full name, which the resource had before. The kubelet takes that for
+    /// another resource, and the ids of this one for free.
+    pub fn held_by_former_name(
+        &self,
+        resource: &Resource,
+        name: &ResourceName,
+    ) -> BTreeSet<&ListedId> {
+        let plugin = resource.plugin();
+        let has_other = |one: &&Use| one.resource.as_ref().is_some_and(|other| other != name);
+        let ids = self.own.uses().iter().filter(has_other);
+        let ids = ids.flat_map(|one| &one.ids);
+        let ids = ids.filter(|id| id.plugin == plugin);
+        ids.filter(|id| self.held_as(resource, &id.to_string()).is_some())
+            .collect()
+    }
+
+    /// Touches the resources whose ids containers have since the last look at the kubelet's records, or have no more.
+    pub(super) fn touch_used(&mut self, before: &[Use], now: &[Use]) {
+        if before == now {
+            return;
+        }
+        let (before, now): (BTreeSet<_>, BTreeSet<_>) =
+            (before.iter().collect(), now.iter().collect());
+        let ids = before.symmetric_difference(&now).flat_map(|one| &one.ids);
+        for id in ids {
+            self.touched.instances.insert(id.plugin.as_instance());
+            (self.touched.configurations).insert(id.plugin.as_configuration());
+        }
     }
 
     /// Returns whether no resource gives slots of an Instance, because ResourceClaims do.

@@ -140,7 +140,10 @@ impl SlotTable {
                 .for_each(|slots| slots.is_confirmed = true);
         }
         let is_forgotten = self.forget_ended(&uses, begun);
-        let is_first = self.own.uses.replace(uses).is_none();
+        let before = self.own.uses.replace(uses);
+        let is_first = before.is_none();
+        let now = self.own.uses().to_vec();
+        self.touch_used(&before.unwrap_or_default(), &now);
         self.own.begun = begun;
         // What was listed before the first look may have an id that a container has.
         let listed = self.instances.iter();

@@ -103,3 +103,51 @@ fn the_first_look_touches_the_lists_whose_ids_it_moves() {
         );
     }
 }
+
+#[test]
+fn an_id_that_a_container_has_by_another_name_of_the_resource_is_held_and_touches_its_list() {
+    let mut table = table([observed(
+        "cam-1",
+        2,
+        &[(1, "C:cam-0:node-a"), (0, "node-a")],
+    )]);
+    let by = |name: &str, id: &str| Use {
+        resource: Some(name.parse().unwrap()),
+        ids: [id.parse().unwrap()].into(),
+        ..Use::default()
+    };
+    let former = |table: &SlotTable, resource: &Resource, name: &str| -> Vec<String> {
+        let held = table.held_by_former_name(resource, &name.parse().unwrap());
+        held.into_iter().map(ToString::to_string).collect()
+    };
+    let uses = vec![by("akri.sh/cams", "cam-0"), by("akri.sh/cam-1", "cam-1-0")];
+    for (n, (uses, touched)) in [
+        (
+            uses.clone(),
+            vec!["Instance(\"cam-1\")", "Configuration(\"cam\")"],
+        ),
+        (uses, vec![]),
+        (
+            vec![],
+            vec!["Instance(\"cam-1\")", "Configuration(\"cam\")"],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (arrivals, begun) = (table.arrivals(), Duration::from_secs(n as u64 + 60));
+        let is_used = !uses.is_empty();
+        if n == 0 {
+            table.confirm(vec![], arrivals, Duration::from_secs(1));
+            table.take_touched();
+        }
+        let by_look = touched_by(&mut table, |table| {
+            table.confirm(uses, arrivals, begun);
+        });
+        assert_eq!(by_look, touched, "{n}");
+        let expected: &[&str] = if is_used { &["cam-0"] } else { &[] };
+        assert_eq!(former(&table, &cam(), "akri.sh/gates"), expected);
+        assert_eq!(former(&table, &cam(), "akri.sh/cams"), [""; 0]);
+        assert_eq!(former(&table, &instance("cam-1"), "akri.sh/cam-1"), [""; 0]);
+    }
+}

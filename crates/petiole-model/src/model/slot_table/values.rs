@@ -2,6 +2,7 @@
 use crate::model::{
     instance_name::{InstanceKey, InstanceName},
     plugin_name::PluginName,
+    resource_name::ResourceName,
     slot::{ListedId, SlotId, SlotOwner},
     typed_names::ConfigurationName,
 };
@@ -130,8 +131,10 @@ impl Held {
 }
 
 /// The ids of one resource that one container holds, by the pod resources API and the checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
+    /// The full name that the resource had when the container got it; `None` if a ResourceClaim gave it.
+    pub resource: Option<ResourceName>,
     /// The device ids of the kubelet.
     pub ids: BTreeSet<ListedId>,
     /// The slots in the container's environment; empty if they are not known.

@@ -127,7 +127,7 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
 #[test]
 fn slots_of_another_node_in_a_report_are_not_taken_over() {
     let [name, _] = camera_names();
-    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-9999"): "a", "g-0": "a" });
+    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-10000"): "a", "g-0": "a" });
     let device = json!({ "id": ID, "properties": {}, "usage": usage });
     let mut world = world().with_node_devices(sees("a", &device));
     let mut memory = NodeMemory::default();
@@ -136,6 +136,23 @@ fn slots_of_another_node_in_a_report_are_not_taken_over() {
     let instance = world.instances.values().next().unwrap();
     let expected = [(format!("{name}-1"), "a".to_owned())];
     assert_eq!(instance.spec.device_usage, expected.into());
+}
+
+#[test]
+fn slots_beyond_a_lowered_capacity_are_taken_over_and_not_many() {
+    let [name, _] = camera_names();
+    for (slots, expected) in [(3_i32, 3), (200, 67)] {
+        let usage = (5..5 + slots).map(|n| (format!("{name}-{n}"), "a".into()));
+        let usage: serde_json::Map<String, Value> = usage.collect();
+        let device = json!({ "id": ID, "properties": {}, "usage": usage });
+        let mut world = world().with_node_devices(sees("a", &device));
+        let mut memory = NodeMemory::default();
+        let planned = looked(&world, &mut memory, 0);
+        execute(&mut world, &mut memory, &planned, 0);
+        let instance = world.instances.values().next().unwrap();
+        assert_eq!(instance.spec.capacity, 3);
+        assert_eq!(instance.spec.device_usage.len(), expected);
+    }
 }
 
 #[test]
