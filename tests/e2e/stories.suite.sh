@@ -68,6 +68,49 @@ test_a_pod_that_is_created_again_and_again_is_never_refused() {
   kubectl delete deployment user >/dev/null
 }
 
+waits() { # DEPLOYMENT: its one Pod has no node, and none was refused
+  [ "$(kubectl get pods -l "app=$1" -o json | jq -c '[.items[].spec.nodeName]')" = '[null]' ]
+}
+
+test_a_resource_gets_another_name_while_a_pod_has_its_device() {
+  clean
+  echoes doors 1 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers it" node_holds node-1 allocatable doors 1
+  deploy old doors
+  within 30 "its Pod runs" pod_of old
+  echoes doors 1 "capacity: 1, gracePeriodSeconds: 600, resourceName: akri.sh/gates"
+  within 20 "node-1 has the new name" node_holds node-1 capacity gates 1
+  deploy new gates
+  within 10 "the next Pod is there" waits new
+  for_all_of 10 "it waits, and is not refused again and again" waits new
+  kubectl delete deployment old >/dev/null
+  within 40 "it runs once the other has ended" pod_of new
+  note "holder by the former name deleted -> the next Pod ran: $TOOK s"
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment new >/dev/null
+}
+
+test_a_device_with_more_users_than_its_capacity_gets_no_further_one() {
+  clean
+  echoes rooms 1 "capacity: 2, gracePeriodSeconds: 600"
+  within 10 "node-1 offers it" node_holds node-1 allocatable rooms 1
+  deploy first rooms
+  within 30 "its Pod runs" pod_of first
+  usage_is rooms '["C:rooms-0:node-1"]'
+  # It has the second slot, which the capacity has no more.
+  kubectl get instances.akri.sh -o json | jq -e '.items[].spec.deviceUsage | keys[] | endswith("-1")' >/dev/null || fail "it has the first slot"
+  echoes rooms 1 "capacity: 1, gracePeriodSeconds: 600"
+  within 10 "node-1 offers it no more" node_holds node-1 allocatable rooms 0
+  within 5 "nor does node-2" node_holds node-2 allocatable rooms 0
+  deploy second rooms -
+  within 10 "the next Pod is there" waits second
+  for_all_of 10 "it waits" waits second
+  kubectl delete deployment first >/dev/null
+  within 40 "it runs once the other has ended" pod_of second
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment second >/dev/null
+}
+
 test_init_and_main_container_ask_for_the_configurations_resource() {
   clean
   echoes both 1 "capacity: 1, gracePeriodSeconds: 600"
