@@ -10,6 +10,7 @@ mod pod;
 mod problems;
 mod resource;
 mod slots;
+mod unhealthy;
 mod unscheduled;
 mod without_instances;
 

@@ -219,7 +219,7 @@ impl World {
     pub(super) fn snapshot(&self) -> Snapshot {
         let node = |value: &Value| value["metadata"]["name"].as_str().unwrap().to_owned();
         let devices = self.node_devices.iter();
-        Snapshot {
+        let mut snapshot = Snapshot {
             configurations: self
                 .configurations
                 .iter()
@@ -235,6 +235,8 @@ impl World {
             events: self.events.iter().map(read).collect(),
             hidden: self.hidden,
             ..Snapshot::default()
-        }
+        };
+        snapshot.note_prefixes();
+        snapshot
     }
 }
