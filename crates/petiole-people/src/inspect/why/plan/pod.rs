@@ -7,6 +7,7 @@ use super::{
     nodes::{Request, spec_of},
     resource,
     slots::{Taken, amiss, taken},
+    twice,
     unhealthy::Unhealthy,
     unscheduled,
 };
@@ -137,6 +138,7 @@ fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) ->
     let its = slots_of(snapshot, key, pod);
     let mut findings: Vec<Finding> = (its.iter())
         .filter_map(|taken| amiss(snapshot, taken, now))
+        .chain(twice::of_pod(snapshot, key))
         .collect();
     if findings.is_empty() {
         let asked = asked_of_us(snapshot, pod);

@@ -9,6 +9,7 @@ mod given;
 mod hidden;
 mod objects;
 mod pods;
+mod twice;
 mod unhealthy;
 mod without_instances;
 mod world;
