@@ -9,6 +9,7 @@ mod nodes;
 mod pod;
 mod problems;
 mod resource;
+mod rollout;
 mod slots;
 mod twice;
 mod unhealthy;

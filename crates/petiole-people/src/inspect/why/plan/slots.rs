@@ -5,6 +5,7 @@ use super::{
     device::{gone, seen_by},
     evictions::remedy,
     nodes::Request,
+    rollout::waits_for_itself,
 };
 use crate::inspect::{
     devices::device_name,
@@ -83,13 +84,17 @@ pub(super) fn too_few(
     } else {
         format!(", by {}", listed(&named))
     };
+    let used = format!("{shortage}{by}");
+    if let Some(finding) = waits_for_itself(snapshot, request.pod, &holders, &used) {
+        return finding;
+    }
     let when = if snapshot.is_given_out(request.resource) {
         "as soon as a holder has ended"
     } else {
         "3 to 15 s after a holder has ended"
     };
     let text = format!(
-        "{shortage}{by}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
+        "{used}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {
