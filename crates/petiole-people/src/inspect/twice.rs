@@ -35,8 +35,13 @@ type Users<'a> = BTreeMap<(&'a InstanceKey, String, &'a str), BTreeSet<&'a Objec
 /// Returns the slots that are used twice: those of which the kubelets of two nodes say so, and those of which an agent said so, as
 /// long as a Pod of its node may have them.
 pub(crate) fn held_twice(snapshot: &Snapshot) -> Vec<Twice<'_>> {
-    let holders = Holders::new(snapshot);
     let mut users = told_by_kubelets(snapshot);
+    // Each of many Pods is asked about, and there is rarely one.
+    let mut events = snapshot.events.iter();
+    if users.is_empty() && !events.any(|event| about(snapshot, event).is_some()) {
+        return vec![];
+    }
+    let holders = Holders::new(snapshot);
     for (user, pods) in told_by_agents(&holders) {
         users.entry(user).or_insert(pods);
     }
@@ -108,7 +113,7 @@ fn ids(pod: &Pod) -> impl Iterator<Item = &str> {
     ids.map(|id| id.resource_id.as_str())
 }
 
-/// Returns the same by the Events of agents, of which an id of a Configuration's resource says nothing.
+/// Returns the same by the Events of agents: the id that a Pod has by the resource of a Configuration does not name the slot.
 fn told_by_agents<'a>(holders: &Holders<'a>) -> Users<'a> {
     let snapshot = holders.snapshot;
     let mut users = Users::new();

@@ -43,32 +43,41 @@ fn a_slot_that_two_pods_use_is_told_of_both_and_of_the_device() {
         "Slot cam-0a1b2c-0 of Instance default/cam-0a1b2c is used by two Pods, and only one may: on node-2 (Pod default/web), as the Instance shows, and on node-1 (Pod default/holder)",
         "Delete one of the two.",
     ];
-    let worlds: [(&str, fn() -> World); 4] = [
-        ("the kubelet names the slot", || {
-            given(by_instance(), "akri.sh/cam-0a1b2c", "cam-0a1b2c-0")
-        }),
-        ("the agent does", || told(by_instance(), OF_INSTANCE)),
-        ("an id of the Configuration", || {
+    let worlds = [
+        (
+            "the kubelet names the slot",
+            given(by_instance(), "akri.sh/cam-0a1b2c", "cam-0a1b2c-0"),
+        ),
+        ("the agent does", told(by_instance(), OF_INSTANCE)),
+        (
+            "an id of the Configuration",
             told(
                 given(by_configuration(), "akri.sh/cam", "cam-1"),
                 OF_CONFIGURATION,
-            )
-        }),
-        ("an older kubelet says no ids", || {
-            told(by_configuration(), OF_CONFIGURATION)
-        }),
+            ),
+        ),
+        (
+            "an older kubelet says no ids",
+            told(by_configuration(), OF_CONFIGURATION),
+        ),
     ];
     for (title, world) in worlds {
+        let snapshot = world.snapshot();
         for object in [
             pod("web"),
             pod("holder"),
             instance(DOOR),
             configuration("cam"),
         ] {
-            run(vec![Case {
-                next: "kubectl -n default delete pod holder",
-                ..case_of(title, world(), object, Cause::SlotsTaken, SAID)
-            }]);
+            let explanation = explain(&snapshot, &object, World::now());
+            let (first, text) = (&explanation.findings[0], explanation.text());
+            assert_eq!(first.cause, Cause::SlotsTaken, "{title}, {object}: {text}");
+            assert!(
+                SAID.iter().all(|part| text.contains(part)),
+                "{title}, {object}: {text}"
+            );
+            let next = "kubectl -n default delete pod holder";
+            assert_eq!(first.next.as_deref(), Some(next), "{title}, {object}");
         }
     }
 }

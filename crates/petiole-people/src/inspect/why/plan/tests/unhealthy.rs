@@ -18,9 +18,10 @@ fn by(resource: &str, id: &str) -> World {
     let world = World::new()
         .pending("web", resource)
         .on("node-1", "Running");
-    let usage = match id.starts_with(DOOR) {
-        true => json!({id: "node-1"}),
-        false => json!({format!("{DOOR}-0"): format!("C:{id}:node-1")}),
+    let usage = if id.starts_with(DOOR) {
+        json!({id: "node-1"})
+    } else {
+        json!({format!("{DOOR}-0"): format!("C:{id}:node-1")})
     };
     given(world, resource, id).instance(|instance| instance["spec"]["deviceUsage"] = usage)
 }
