@@ -1,9 +1,6 @@
 //! Decides whether a Pod waits for slots that its own Deployment keeps for the Pods before it. Pure.
-use super::{
-    super::finding::{Cause, Finding},
-    slots::Taken,
-};
-use crate::inspect::{snapshot::Snapshot, workloads::deployment_of};
+use super::super::finding::{Cause, Finding};
+use crate::inspect::{slots::UsedSlot, snapshot::Snapshot, workloads::deployment_of};
 use k8s_openapi::api::core::v1::Pod;
 use petiole_model::model::names::ObjectKey;
 
@@ -28,19 +25,19 @@ impl<'a> Of<'a> {
 
 /// Returns the finding for slots that are all in use by Pods of the Pod's own Deployment, some of them of an earlier ReplicaSet: by default
 /// a Deployment ends such a Pod when a new one is ready. `used` says which slots are in use, without a period.
-pub(super) fn waits_for_itself(
+pub(super) fn waits_for_itself<'a>(
     snapshot: &Snapshot,
     pod: &Pod,
-    holders: &[Taken<'_>],
+    holders: impl Iterator<Item = &'a UsedSlot>,
     used: &str,
 ) -> Option<Finding> {
     let its = Of::pod(pod)?;
     let mut has_earlier = false;
-    for taken in holders {
-        if taken.slot.pods.is_empty() || !taken.slot.has_known_pods {
+    for slot in holders {
+        if slot.pods.is_empty() || !slot.has_known_pods {
             return None;
         }
-        for holder in &taken.slot.pods {
+        for holder in &slot.pods {
             let (namespace, name) = holder.split_once('/')?;
             let holder = snapshot.pods.get(&ObjectKey::new(namespace, name))?;
             let of = Of::pod(holder)?;

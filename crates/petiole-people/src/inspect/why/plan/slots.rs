@@ -85,7 +85,8 @@ pub(super) fn too_few(
         format!(", by {}", listed(&named))
     };
     let used = format!("{shortage}{by}");
-    if let Some(finding) = waits_for_itself(snapshot, request.pod, &holders, &used) {
+    let slots = holders.iter().map(|taken| &taken.slot);
+    if let Some(finding) = waits_for_itself(snapshot, request.pod, slots, &used) {
         return finding;
     }
     let when = if snapshot.is_given_out(request.resource) {

@@ -171,26 +171,20 @@ impl<'a> Unhealthy<'a> {
     /// Returns what is said if the Configuration is there as it was, and an Instance shows the slot.
     fn shown(&self, slots: &[Taken<'_>]) -> Option<Finding> {
         let taken = slots.first()?;
-        let text = format!(
-            "{}, and Instance {} says that it is there.",
-            self.said(),
-            taken.key
-        );
-        let finding = match self.snapshot.agent_on(&taken.slot.node) {
-            Some((key, agent)) => Finding::new(
-                Cause::OtherReason,
-                format!(
-                    "{text} The agent tells the kubelet so within seconds; if that lasts, its log says why."
-                ),
-            )
-            .then(inspection(key, agent)),
-            // The node has an agent, as far as all Pods can be read.
-            None => Finding::new(
-                Cause::OtherReason,
-                format!("{text} Whether an agent runs on its node is not yours to read."),
-            ),
+        let agent = self.snapshot.agent_on(&taken.slot.node);
+        let rest = match agent {
+            Some(_) => {
+                "The agent tells the kubelet so within seconds; if that lasts, its log says why."
+            }
+            None => "Whether an agent runs on its node is not yours to read.",
         };
-        Some(finding)
+        let (said, key) = (self.said(), taken.key);
+        let text = format!("{said}, and Instance {key} says that it is there. {rest}");
+        let finding = Finding::new(Cause::OtherReason, text);
+        Some(match agent {
+            Some((key, agent)) => finding.then(inspection(key, agent)),
+            None => finding,
+        })
     }
 
     /// Returns what is said if no Instance shows the slot.
