@@ -15,6 +15,7 @@ pub mod pods;
 pub mod read;
 pub(crate) mod slots;
 pub mod snapshot;
+pub(crate) mod twice;
 pub mod why;
 pub mod words;
 pub mod workloads;

@@ -205,10 +205,19 @@ where
         Err(e) => {
             let list = format!("list {}.apps in all namespaces", K::plural(&()));
             bail!(
-                "{}, so nothing is known of the {component}s",
-                cluster::cannot(&list, &e)
+                "{}, so nothing is known of {}",
+                cluster::cannot(&list, &e),
+                parts(component)
             )
         }
+    }
+}
+
+/// Returns the words for the Pods of a component.
+fn parts(component: &str) -> String {
+    match component {
+        "discovery" => "isolated discovery".to_owned(),
+        component => format!("the {component}s"),
     }
 }
 

@@ -99,6 +99,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         ),
     };
     read_warnings(&client, namespace, &object, &mut snapshot).await;
+    read::creation(&client, &object, &mut snapshot).await;
     let explanation = explain(&snapshot, &object, Timestamp::now());
     let text = match flags.output {
         Output::Text => explanation.text(),

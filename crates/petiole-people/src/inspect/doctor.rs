@@ -106,6 +106,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     }
     checks.extend(objects::brokers(&facts.snapshot));
     checks.extend(objects::devices(&facts.snapshot));
+    checks.extend(objects::held_twice(&facts.snapshot));
     checks.extend(versions(facts));
     checks.extend(unwatched(facts));
     checks.extend(stale(facts));

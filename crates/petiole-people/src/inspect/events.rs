@@ -1,24 +1,24 @@
 //! Reads Events. Pure.
 use super::snapshot::Snapshot;
 use k8s_openapi::{
-    api::core::v1::{Event, ObjectReference},
+    api::core::v1::Event,
     apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
     jiff::Timestamp,
 };
 
-/// Returns the Event that happened last, of those with one of these reasons about some objects of a namespace.
+/// Returns the Event that happened last, of some with one of these reasons, about objects of a namespace.
 pub(crate) fn last<'a>(
     snapshot: &'a Snapshot,
     namespace: &str,
     reasons: &[&str],
-    is_about: impl Fn(&ObjectReference) -> bool,
+    is_it: impl Fn(&Event) -> bool,
 ) -> Option<&'a Event> {
     let its = snapshot.events.iter().filter(|event| {
         let about = &event.involved_object;
         let reason = event.reason.as_deref();
         about.namespace.as_deref() == Some(namespace)
             && reason.is_some_and(|reason| reasons.contains(&reason))
-            && is_about(about)
+            && is_it(event)
     });
     its.max_by_key(|event| last_seen(event))
 }

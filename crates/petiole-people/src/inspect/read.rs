@@ -1,5 +1,6 @@
 //! Reads the objects of a cluster. What the caller may not read is noted, and the rest is used.
 use super::{
+    object::{Kind, Object},
     pods::{asks_for_devices, label},
     snapshot::{COMPONENT, Snapshot},
 };
@@ -7,11 +8,17 @@ use anyhow::bail;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
+        apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
+        batch::v1::Job,
         core::v1::{Event, Node, Pod},
         resource::v1::ResourceClaim,
     },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{Api, Client, Resource, api::ListParams};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 use petiole_cluster::{instance_key, key_of, watch::Read};
 use petiole_model::{
     api::{instance::Instance, names::INSTANCE_LABEL, node_devices::NodeDevices, reason::Reason},
@@ -220,6 +227,26 @@ pub async fn devices_with(
         snapshot.instances.retain(|key, _| chosen.contains(key));
     }
     Ok(snapshot)
+}
+
+/// Adds when a workload was created. Who may not get it is told of evictions of a former one of its name, too.
+pub async fn creation(client: &Client, workload: &Object, snapshot: &mut Snapshot) {
+    let resource = match workload.kind {
+        Kind::Deployment => ApiResource::erase::<Deployment>(&()),
+        Kind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        Kind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        Kind::Job => ApiResource::erase::<Job>(&()),
+        Kind::Pod | Kind::Instance | Kind::Configuration => return,
+    };
+    let ObjectKey { namespace, name } = &workload.key;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let metadata = api.get_metadata(name).await.map(|object| object.metadata);
+    let created = metadata.ok().and_then(|its| its.creation_timestamp);
+    snapshot.created = created
+        .map(|Time(at)| (workload.clone(), at))
+        .into_iter()
+        .collect();
 }
 
 /// Returns one Pod, which may ask for no device, or why it cannot be read.

@@ -46,6 +46,20 @@ impl UsedSlot {
         }
     }
 
+    /// Returns the command that deletes the Pod that has the slot, or lists those that may have it.
+    pub(crate) fn deletion(&self) -> String {
+        match self.pods.as_slice() {
+            [pod] => match pod.split_once('/') {
+                Some((namespace, pod)) => format!("kubectl -n {namespace} delete pod {pod}"),
+                None => format!("kubectl delete pod {pod}"),
+            },
+            _ => format!(
+                "kubectl get pods -A --field-selector spec.nodeName={}",
+                self.node
+            ),
+        }
+    }
+
     /// Returns `default/web on node-1`, for a cell of a table. A Pod that only may have the slot is left out.
     pub fn cell(&self) -> String {
         match self.pods.as_slice() {
@@ -68,8 +82,8 @@ pub(crate) struct Holders<'a> {
 
 /// A Pod that asks for some of a resource.
 pub(crate) struct Asking<'a> {
-    key: &'a ObjectKey,
-    pod: &'a Pod,
+    pub(crate) key: &'a ObjectKey,
+    pub(crate) pod: &'a Pod,
     pub(crate) amount: u64,
 }
 

@@ -1,11 +1,15 @@
 //! Holds the objects of a cluster at one moment, and finds the ones that belong together. Pure.
 use super::{
     claims::gives_out,
+    object::Object,
     pods::{environment, is_ready, node_of},
 };
-use k8s_openapi::api::{
-    core::v1::{Event, Node, Pod},
-    resource::v1::ResourceClaim,
+use k8s_openapi::{
+    api::{
+        core::v1::{Event, Node, Pod},
+        resource::v1::ResourceClaim,
+    },
+    jiff::Timestamp,
 };
 use petiole_model::{
     api::{
@@ -43,6 +47,8 @@ pub struct Snapshot {
     pub claims: Vec<ResourceClaim>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
+    /// The workload that is asked about, and when it was created.
+    pub created: BTreeMap<Object, Timestamp>,
     /// The prefixes of our resources, as the agents have them, if an agent says them.
     pub prefixes: Option<ResourcePrefixes>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.

@@ -3,15 +3,19 @@ use super::{
     super::{
         pods::{is_ready, label, phase, state_of},
         snapshot::Snapshot,
+        twice,
         words::{listed, plural},
     },
     line::{Check, Level, check},
 };
-use petiole_model::api::{
-    condition::{ConditionStatus, ConditionType},
-    names::INSTANCE_LABEL,
+use petiole_model::{
+    api::{
+        condition::{ConditionStatus, ConditionType},
+        names::INSTANCE_LABEL,
+    },
+    model::instance_name::InstanceKey,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of objects with a problem, by its reason.
 type ByReason<'a> = BTreeMap<&'a str, Vec<String>>;
@@ -108,4 +112,21 @@ pub(super) fn devices(snapshot: &Snapshot) -> Vec<Check> {
     lines(by_reason, "instance", |count| {
         format!("{} not available", plural(count, "device"))
     })
+}
+
+/// Returns a line about the slots that containers of two nodes use.
+pub(super) fn held_twice(snapshot: &Snapshot) -> Option<Check> {
+    let twice = twice::held_twice(snapshot);
+    let first = twice.first()?;
+    let InstanceKey { namespace, name } = first.key;
+    let slots: BTreeSet<&str> = twice.iter().map(|its| its.shown.slot.as_str()).collect();
+    let verb = if slots.len() == 1 { "is" } else { "are" };
+    let text = format!(
+        "{} {verb} used by two Pods, on {} and {}: petiole why -n {namespace} instance/{name} ({})",
+        plural(slots.len(), "slot"),
+        first.shown.node,
+        first.other.node,
+        listed(&Vec::from_iter(slots)),
+    );
+    Some(check(Level::Warn, text))
 }

@@ -236,6 +236,31 @@ fn each_fault_is_one_line_that_says_what_to_do() {
         "petiole tidy --wait --resource-prefixes akri.sh,squat.ai",
     );
     one(
+        |f| {
+            f.snapshot.nodes.insert("node-2".to_owned(), node("True"));
+            (f.snapshot.pods).extend([own("agent", "i:1", "node-2")]);
+            let instance = json!({"metadata": {"name": "cam-0a1b2c"}, "spec": {
+                "cdiName": "", "configurationName": "cam", "shared": true, "capacity": 1,
+                "nodes": ["node-1", "node-2"], "deviceUsage": {"cam-0a1b2c-0": "node-2"},
+            }});
+            let key = petiole_model::model::names::Key::new("default", "cam-0a1b2c".to_owned());
+            let instance = serde_json::from_value(instance).unwrap();
+            f.snapshot.instances.insert(key, instance);
+            let pod = json!({"spec": {"nodeName": "node-1", "containers": []}, "status": {"containerStatuses": [{
+                "name": "main", "ready": true, "restartCount": 0, "image": "", "imageID": "",
+                "allocatedResourcesStatus": [{
+                    "name": "akri.sh/cam-0a1b2c", "resources": [{"resourceID": "cam-0a1b2c-0"}],
+                }],
+            }]}});
+            let key = ObjectKey::new("default", "web");
+            f.snapshot
+                .pods
+                .insert(key, serde_json::from_value(pod).unwrap());
+        },
+        warn,
+        "1 slot is used by two Pods, on node-2 and node-1: petiole why -n default instance/cam-0a1b2c (cam-0a1b2c-0)",
+    );
+    one(
         |f| f.snapshot.unread = vec!["cannot list nodes".to_owned()],
         warn,
         "cannot list nodes",

@@ -9,7 +9,10 @@ mod nodes;
 mod pod;
 mod problems;
 mod resource;
+mod rollout;
 mod slots;
+mod twice;
+mod unhealthy;
 mod unscheduled;
 mod without_instances;
 
@@ -276,6 +279,8 @@ fn of_devices(
     let seen: BTreeSet<String> = (instances.iter())
         .flat_map(|(_, instance)| device::seen_by(instance))
         .collect();
+    let twice = twice::of_instances(snapshot, instances);
+    findings.extend(first_of(twice, 1, "slots that two Pods use"));
     let agents = seen.iter().filter_map(|node| agent_trouble(snapshot, node));
     findings.extend(first_of(agents, TROUBLES_MAX, AGENTS));
     let slots = slots::taken(snapshot, instances.iter().copied());

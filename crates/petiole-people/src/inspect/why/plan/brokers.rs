@@ -10,7 +10,7 @@ use crate::inspect::{
     words::plural,
 };
 use k8s_openapi::{
-    api::core::v1::{ObjectReference, Pod},
+    api::core::v1::{Event, Pod},
     jiff::Timestamp,
 };
 use petiole_model::{
@@ -150,7 +150,7 @@ fn warning(
     reasons: &[&str],
 ) -> Option<Finding> {
     let namespace = &of.namespace;
-    let is_it = |about: &ObjectReference| about.name.as_deref() == Some(name);
+    let is_it = |event: &Event| event.involved_object.name.as_deref() == Some(name);
     let event = last(snapshot, namespace, reasons, is_it)?;
     let reason = event.reason.as_deref().unwrap_or_default();
     let message = event.message.as_deref().unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::inspect::{
     object::{Kind, Object},
     snapshot::Snapshot,
 };
-use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
+use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use petiole_model::{
     api::{configuration::WhenGone, instance::Instance, reason::Reason},
     model::{age, instance_name::InstanceKey, names::ObjectKey},
@@ -32,10 +32,24 @@ pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option
     let Object { kind, key } = object;
     let ObjectKey { namespace, name } = key;
     let event = if kind.is_workload() {
-        let is_its = |pod: &str| object.may_have_made(pod);
-        last_of(snapshot, Reason::PodEvicted, Kind::Pod, namespace, is_its)
+        // The Events of a workload of its name that was there before stay for an hour.
+        let created = snapshot.created.get(object);
+        last_of(
+            snapshot,
+            Reason::PodEvicted,
+            Kind::Pod,
+            namespace,
+            |event| {
+                object.may_have_made(name_of(event))
+                    && !is_older(event, created)
+                    && !is_of_former_device(snapshot, event)
+            },
+        )
     } else {
-        let is_it = |its: &str| its == name;
+        let is_it = |event: &Event| {
+            let is_of_former = *kind == Kind::Instance && is_of_former_device(snapshot, event);
+            name_of(event) == name && !is_of_former
+        };
         last_of(snapshot, Reason::PodEvicted, *kind, namespace, is_it)
     }?;
     let ago = last_seen(event).map(|at| now.duration_since(at));
@@ -46,7 +60,7 @@ pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option
     // The Event of an Instance names the Pod.
     let text = match message.strip_prefix("evicted, ") {
         Some(why) => {
-            let pod = event.involved_object.name.as_deref().unwrap_or_default();
+            let pod = name_of(event);
             format!("Pod {namespace}/{pod} was evicted{ago}, {why}")
         }
         None => message.replacen(" is evicted,", &format!(" was evicted{ago},"), 1),
@@ -54,16 +68,46 @@ pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option
     Some(sentence(&text))
 }
 
-/// Returns the last Event of a reason about objects of a kind and with some names.
+/// Returns the name of the object that an Event is about.
+fn name_of(event: &Event) -> &str {
+    let name = event.involved_object.name.as_deref();
+    name.unwrap_or_default()
+}
+
+/// Returns whether an Event happened before this time, as far as both are known.
+fn is_older(event: &Event, than: Option<&Timestamp>) -> bool {
+    let at = last_seen(event);
+    at.zip(than).is_some_and(|(at, than)| at < *than)
+}
+
+/// Returns whether an eviction was for an Instance that does not exist any more, or that was there before another one of its name. The
+/// controller's words name the first of several, and one of another namespace may be there unread.
+fn is_of_former_device(snapshot: &Snapshot, event: &Event) -> bool {
+    let message = event.message.as_deref().unwrap_or_default();
+    let (_, named) = message.split_once(" of Instance ").unwrap_or_default();
+    let key = named.split(' ').next().and_then(|key| key.split_once('/'));
+    let Some((namespace, name)) = key else {
+        return false;
+    };
+    match snapshot.instances.get(&InstanceKey::new(namespace, name)) {
+        Some(instance) => {
+            let created = instance.metadata.creation_timestamp.as_ref();
+            is_older(event, created.map(|Time(at)| at))
+        }
+        None => !snapshot.hidden.objects,
+    }
+}
+
+/// Returns the last of some Events of a reason about objects of a kind.
 fn last_of<'a>(
     snapshot: &'a Snapshot,
     reason: Reason,
     kind: Kind,
     namespace: &str,
-    is_its: impl Fn(&str) -> bool,
+    is_its: impl Fn(&Event) -> bool,
 ) -> Option<&'a Event> {
-    last(snapshot, namespace, &[reason.as_str()], |about| {
-        about.kind.as_deref() == Some(kind.as_str()) && about.name.as_deref().is_some_and(&is_its)
+    last(snapshot, namespace, &[reason.as_str()], |event| {
+        event.involved_object.kind.as_deref() == Some(kind.as_str()) && is_its(event)
     })
 }
 
@@ -80,7 +124,7 @@ pub(super) fn remedy(
         return otherwise.to_owned();
     }
     let reason = Reason::EvictionRefused;
-    let is_it = |name: &str| key.name.as_str() == name;
+    let is_it = |event: &Event| key.name.as_str() == name_of(event);
     let refused = last_of(snapshot, reason, Kind::Instance, &key.namespace, is_it);
     match refused.and_then(|event| event.message.as_deref()) {
         Some(refused) => sentence(refused),

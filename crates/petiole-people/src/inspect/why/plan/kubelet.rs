@@ -7,7 +7,7 @@ use crate::inspect::{
     words::plural,
 };
 use k8s_openapi::{
-    api::core::v1::{ContainerStatus, ObjectReference, Pod},
+    api::core::v1::{ContainerStatus, Event, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use petiole_model::model::{names::ObjectKey, waiting::WaitsFor};
@@ -112,7 +112,8 @@ pub(super) fn not_prepared(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> O
     })?;
     // One of its name that was there before has other claims.
     let uid = pod.metadata.uid.as_deref();
-    let is_it = |about: &ObjectReference| {
+    let is_it = |event: &Event| {
+        let about = &event.involved_object;
         about.name.as_deref() == Some(&key.name)
             && about.uid.as_deref().is_none_or(|of| Some(of) == uid)
     };

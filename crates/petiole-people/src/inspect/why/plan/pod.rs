@@ -7,6 +7,8 @@ use super::{
     nodes::{Request, spec_of},
     resource,
     slots::{Taken, amiss, taken},
+    twice,
+    unhealthy::Unhealthy,
     unscheduled,
 };
 use crate::inspect::{
@@ -83,7 +85,9 @@ pub(super) fn lacks_request(snapshot: &Snapshot, pod: &Pod) -> bool {
 /// Returns what a Pod asks of us, by resources or by claims.
 fn asked_of_us(snapshot: &Snapshot, pod: &Pod) -> BTreeMap<ResourceName, u64> {
     let mut asked = extended_requests(pod);
-    asked.retain(|resource, _| is_asked_of_us(snapshot, resource));
+    asked.retain(|resource, _| {
+        is_asked_of_us(snapshot, resource) || is_held(snapshot, pod, resource)
+    });
     for (resource, amount) in snapshot.claimed(pod) {
         *asked.entry(resource).or_default() += amount;
     }
@@ -108,6 +112,18 @@ fn is_asked_of_us(snapshot: &Snapshot, resource: &ResourceName) -> bool {
             .any(|known| known.last_segment() == resource.last_segment())
 }
 
+/// Returns whether a Pod has a slot by a resource: it was ours, if it is called otherwise now.
+fn is_held(snapshot: &Snapshot, pod: &Pod, resource: &ResourceName) -> bool {
+    let ids: Vec<&str> = given(pod, resource).map(|(id, _)| id).collect();
+    let is_its = |(slot, usage): (&String, &String)| match SlotOwner::from_usage(usage) {
+        Ok(Some(SlotOwner::Node(_))) => ids.contains(&slot.as_str()),
+        Ok(Some(SlotOwner::Configuration { slot, .. })) => ids.contains(&slot.as_str()),
+        Ok(Some(SlotOwner::Claim { .. }) | None) | Err(_) => false,
+    };
+    let mut instances = snapshot.instances.values();
+    !ids.is_empty() && instances.any(|its| its.spec.device_usage.iter().any(is_its))
+}
+
 /// Returns what is amiss with the devices of a Pod that has a node, and else what its containers wait for.
 fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Vec<Finding> {
     let waiting = containers(pod).find_map(|container| waiting(key, container));
@@ -122,9 +138,12 @@ fn with_node(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) ->
     let its = slots_of(snapshot, key, pod);
     let mut findings: Vec<Finding> = (its.iter())
         .filter_map(|taken| amiss(snapshot, taken, now))
+        .chain(twice::of_pod(snapshot, key))
         .collect();
     if findings.is_empty() {
-        findings.extend(unhealthy(snapshot, key, pod));
+        let asked = asked_of_us(snapshot, pod);
+        let unhealthy = Unhealthy::of(snapshot, key, pod, asked.keys());
+        findings.extend(unhealthy.map(|device| device.explain(&its)));
     }
     findings.into_iter().chain(waiting).collect()
 }
@@ -151,19 +170,6 @@ fn slots_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey, pod: &Pod) -> Vec<Taken
     let mut slots = taken(snapshot, its);
     slots.retain(|taken| taken.slot.pods.contains(&name));
     slots
-}
-
-/// Returns the finding for a device that the kubelet calls unhealthy, where no Instance says why.
-fn unhealthy(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding> {
-    let asked = asked_of_us(snapshot, pod);
-    let mut ids = asked.keys().flat_map(|resource| given(pod, resource));
-    let (id, _) = ids.find(|(_, health)| *health == Some("Unhealthy"))?;
-    let ObjectKey { namespace, name } = key;
-    let text = format!(
-        "The kubelet says that its device {id} is unhealthy, and no Instance says that it is there: the device is gone, and the Pod goes on with what it was given. Delete the Pod, so that the next one gets another device."
-    );
-    let next = format!("kubectl -n {namespace} delete pod {name}");
-    Some(Finding::new(Cause::DeviceGone, text).then(next))
 }
 
 fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Finding {

@@ -16,7 +16,9 @@ use crate::inspect::{
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
     api::{configuration::Configuration, instance::Instance},
-    model::{dra, instance_name::InstanceKey, resource_name::ResourceName},
+    model::{
+        dra, instance_name::InstanceKey, resource_name::ResourceName, typed_names::ConfigurationKey,
+    },
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,14 +72,12 @@ fn given_out(snapshot: &Snapshot, resource: &ResourceName) -> Option<Finding> {
     Some(Finding::new(Cause::UnknownResource, text).then(next))
 }
 
-/// Returns what is said of a resource that no Configuration and no Instance has.
-fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
-    if let Some(finding) = given_out(snapshot, resource) {
-        return finding;
-    }
-    let offered = snapshot.resources();
-    let name = resource.last_segment();
-    let of_device = name
+/// Returns the Configuration that makes Instances of such a name: its own name and a digest, or one by its template.
+pub(super) fn maker_of<'a>(
+    snapshot: &'a Snapshot,
+    instance: &str,
+) -> Option<(&'a ConfigurationKey, &'a Configuration)> {
+    let of_device = instance
         .rsplit_once('-')
         .filter(|(_, digest)| digest.len() >= 6 && digest.bytes().all(|b| b.is_ascii_hexdigit()));
     let configuration = of_device.and_then(|(configuration, _)| {
@@ -86,11 +86,19 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
     });
     let may_make = |of: &Configuration| {
         let template = of.spec.name_template();
-        template.is_some_and(|template| template.may_make(name))
+        template.is_some_and(|template| template.may_make(instance))
     };
-    let naming = || (snapshot.configurations.iter()).find(|(_, of)| may_make(of));
-    let configuration = configuration.or_else(naming);
-    if let Some((key, configuration)) = configuration {
+    configuration.or_else(|| (snapshot.configurations.iter()).find(|(_, of)| may_make(of)))
+}
+
+/// Returns what is said of a resource that no Configuration and no Instance has.
+fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> Finding {
+    if let Some(finding) = given_out(snapshot, resource) {
+        return finding;
+    }
+    let offered = snapshot.resources();
+    let name = resource.last_segment();
+    if let Some((key, configuration)) = maker_of(snapshot, name) {
         let any = snapshot.configuration_resource(key, configuration);
         let text = format!(
             "The Pod asks for {resource}: Configuration {key} exists, and it has no Instance of that name. The device is gone for longer than its grace period, or never was there. Ask for {any} to get any of its devices."
@@ -129,7 +137,7 @@ fn unknown(snapshot: &Snapshot, Request { pod, resource, .. }: Request<'_>) -> F
 }
 
 /// Returns the command that changes the description of a Pod, or makes place for a corrected one.
-fn described_in(pod: &Pod) -> String {
+pub(super) fn described_in(pod: &Pod) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let Some(owner) = pod.metadata.owner_references.iter().flatten().next() else {

@@ -5,6 +5,7 @@ use super::{
     device::{gone, seen_by},
     evictions::remedy,
     nodes::Request,
+    rollout::waits_for_itself,
 };
 use crate::inspect::{
     devices::device_name,
@@ -83,13 +84,18 @@ pub(super) fn too_few(
     } else {
         format!(", by {}", listed(&named))
     };
+    let used = format!("{shortage}{by}");
+    let slots = holders.iter().map(|taken| &taken.slot);
+    if let Some(finding) = waits_for_itself(snapshot, request.pod, slots, &used) {
+        return finding;
+    }
     let when = if snapshot.is_given_out(request.resource) {
         "as soon as a holder has ended"
     } else {
         "3 to 15 s after a holder has ended"
     };
     let text = format!(
-        "{shortage}{by}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
+        "{used}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {
@@ -280,7 +286,7 @@ pub(super) fn amiss(snapshot: &Snapshot, taken: &Taken<'_>, now: Timestamp) -> O
                 "Delete the Pod, so that the next one gets a device that is there."
             )
         );
-        return Some(Finding::new(Cause::DeviceGone, text).then(deletion(taken)));
+        return Some(Finding::new(Cause::DeviceGone, text).then(taken.slot.deletion()));
     }
     moved(snapshot, taken)
 }
@@ -308,7 +314,7 @@ pub(super) fn moved(snapshot: &Snapshot, taken: &Taken<'_>) -> Option<Finding> {
             "Delete that Pod, so that the next one gets the present one."
         )
     );
-    Some(Finding::new(Cause::DeviceMoved, text).then(deletion(taken)))
+    Some(Finding::new(Cause::DeviceMoved, text).then(taken.slot.deletion()))
 }
 
 /// Returns the digest of how the node of a slot reaches the device now: by what the node reports, or else by the Instance.
@@ -325,18 +331,4 @@ fn connection<'a>(snapshot: &'a Snapshot, taken: &Taken<'a>) -> Option<&'a Strin
     });
     let reported = its.and_then(|device| device.connection.as_ref());
     reported.or_else(|| annotations.get(names::CONNECTION))
-}
-
-/// Returns the command that deletes the Pod that has a slot, or lists those that may have it.
-fn deletion(taken: &Taken<'_>) -> String {
-    match taken.slot.pods.as_slice() {
-        [pod] => match pod.split_once('/') {
-            Some((namespace, pod)) => format!("kubectl -n {namespace} delete pod {pod}"),
-            None => format!("kubectl delete pod {pod}"),
-        },
-        _ => format!(
-            "kubectl get pods -A --field-selector spec.nodeName={}",
-            taken.slot.node
-        ),
-    }
 }

@@ -9,6 +9,9 @@ mod given;
 mod hidden;
 mod objects;
 mod pods;
+mod rollouts;
+mod twice;
+mod unhealthy;
 mod without_instances;
 mod world;
 

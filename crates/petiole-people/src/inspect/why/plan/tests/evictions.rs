@@ -84,6 +84,69 @@ fn who_was_evicted_and_why_is_said_of_pods_workloads_and_devices() {
 }
 
 #[test]
+fn what_was_evicted_of_a_former_workload_or_for_a_former_device_is_not_said() {
+    const OF_DOOR: &str = "evicted, because node node-1 does not see the device of Instance default/cam-0a1b2c any more";
+    const OF_LAMP: &str = "evicted, because node node-1 does not see the device of Instance default/cam-3d4e5f and of 1 more any more";
+    const OF_OTHERS: &str = "evicted, because node node-1 does not see the device of Instance other/cam-3d4e5f any more";
+    let evicted =
+        |why: &'static str| deployed().event("Pod", "shop-5d9c-abcde", ("PodEvicted", why));
+    let created = |mut world: World, at| {
+        world.created = Some(at);
+        world
+    };
+    let device_since = |world: World, at: &str| {
+        world.instance(|its| its["metadata"]["creationTimestamp"] = json!(at))
+    };
+    let (before, after) = ("2026-01-01T10:00:09Z", "2026-01-01T10:00:11Z");
+    for (title, world, is_said) in [
+        (
+            "it is not known since when it is there",
+            evicted(OF_DOOR),
+            true,
+        ),
+        (
+            "since before the eviction",
+            created(evicted(OF_DOOR), before),
+            true,
+        ),
+        (
+            "another one of its name was there then",
+            created(evicted(OF_DOOR), after),
+            false,
+        ),
+        ("the device is gone for good", evicted(OF_LAMP), false),
+        ("that of another namespace, too", evicted(OF_OTHERS), false),
+        (
+            "its Instance may be there, and cannot be read",
+            evicted(OF_OTHERS).without_other_namespaces(),
+            true,
+        ),
+        (
+            "the device was there then",
+            device_since(evicted(OF_DOOR), before),
+            true,
+        ),
+        (
+            "another Instance has its name now",
+            device_since(evicted(OF_DOOR), after),
+            false,
+        ),
+    ] {
+        let said = explain(
+            &world.snapshot(),
+            &object(Kind::Deployment, "shop"),
+            World::now(),
+        );
+        assert_eq!(
+            said.text().contains("evicted"),
+            is_said,
+            "{title}: {}",
+            said.text()
+        );
+    }
+}
+
+#[test]
 fn a_pod_that_lost_its_device_is_ended_by_the_controller_or_it_is_said_what_prevents_that() {
     let refused = "Pod default/holder cannot be evicted, though node node-1 does not see the device; it is tried again: a budget";
     let kept = lost().configuration(|its| its["spec"]["whenGone"] = json!("Keep"));

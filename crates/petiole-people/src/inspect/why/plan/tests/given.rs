@@ -99,7 +99,7 @@ fn a_pod_is_compared_with_the_device_that_it_was_given() {
                 world
             },
             Cause::DeviceGone,
-            &["The kubelet says that its device cam-1 is unhealthy, and no Instance"],
+            &["its device cam-1 is unhealthy, and Configuration default/cam has no Instance of it"],
             delete,
         ),
         Case {

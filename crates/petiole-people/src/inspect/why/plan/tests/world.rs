@@ -1,5 +1,5 @@
 //! A cluster of two nodes whose Configuration `cam` has the device `door` with one slot. Tests change it.
-use super::{Snapshot, Value, json};
+use super::{Kind, Snapshot, Value, json, object};
 use crate::inspect::snapshot::Hidden;
 use k8s_openapi::jiff::Timestamp;
 use petiole_model::model::names::Key;
@@ -16,6 +16,8 @@ pub(super) struct World {
     pub(super) pods: Vec<Value>,
     pub(super) claims: Vec<Value>,
     pub(super) events: Vec<Value>,
+    /// When the Deployment `shop` was created, if that can be read.
+    pub(super) created: Option<&'static str>,
     pub(super) hidden: Hidden,
 }
 
@@ -87,6 +89,7 @@ impl World {
             ],
             claims: vec![],
             events: vec![],
+            created: None,
             hidden: Hidden::default(),
         }
     }
@@ -219,7 +222,7 @@ impl World {
     pub(super) fn snapshot(&self) -> Snapshot {
         let node = |value: &Value| value["metadata"]["name"].as_str().unwrap().to_owned();
         let devices = self.node_devices.iter();
-        Snapshot {
+        let mut snapshot = Snapshot {
             configurations: self
                 .configurations
                 .iter()
@@ -233,8 +236,13 @@ impl World {
             pods: self.pods.iter().map(|v| (key(v), read(v))).collect(),
             claims: self.claims.iter().map(read).collect(),
             events: self.events.iter().map(read).collect(),
+            created: (self.created.iter())
+                .map(|at| (object(Kind::Deployment, "shop"), at.parse().unwrap()))
+                .collect(),
             hidden: self.hidden,
             ..Snapshot::default()
-        }
+        };
+        snapshot.note_prefixes();
+        snapshot
     }
 }
