@@ -272,6 +272,7 @@ impl LastLook {
                 slot, id, owner, ..
             } = one;
             let name = &inputs.settings.node_name;
+            // `petiole why` reads slot, node and id from these words (petiole-people, inspect/twice.rs).
             let note = format!(
                 "slot {slot} is held by {owner}, and a container on node {name} uses it too, as {id}: delete one of the two Pods. Until then the slot is Unhealthy on node {name}"
             );
