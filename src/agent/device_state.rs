@@ -116,6 +116,7 @@ pub(crate) fn observed_slots(key: &InstanceKey, instance: &Instance, node: &str)
         },
         configuration: instance.spec.configuration_name.clone(),
         capacity: u32::try_from(instance.spec.capacity).unwrap_or(0),
+        users_max: u32::try_from(instance.spec.capacity).unwrap_or(0),
         is_offered: instance.spec.names_node(node),
         is_by_claims: false,
         is_own: is_own(instance, node),

@@ -96,6 +96,7 @@ mod tests {
             precedence: Precedence::default(),
             configuration: "cam".into(),
             capacity,
+            users_max: capacity,
             is_offered: true,
             is_by_claims: false,
             is_own: false,

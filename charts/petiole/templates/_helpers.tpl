@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "petiole-%s" $root.Chart.Version | replace "+" "_" }}
 {{- if and .Values.udev.enabled (not .Values.udev.subsystems) -}}
 {{- fail "udev.subsystems is empty: name the subsystems whose devices Configurations may offer, such as [tty, video4linux]; [\"*\"] allows all, disks and memory of the nodes among them" -}}
 {{- end -}}
-{{- if and (has .Values.agent.http.metrics.host (list "0.0.0.0" "[::]")) (not .Values.isolateDiscovery) -}}
+{{- if and (has .Values.agent.http.metrics.host (list "0.0.0.0" "[::]")) (or .Values.agent.http.metrics.enabled .Values.monitor.kind) (not .Values.isolateDiscovery) -}}
 {{- fail "agent.http.metrics.host: 0.0.0.0 and [::] contain 127.0.0.1, where the agent serves its health on the same port. Name an address of the node, such as $(NODE_IP)" -}}
 {{- end -}}
 {{- if and .Values.dra.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}

@@ -78,6 +78,7 @@ fn observed_with(owner: &str) -> ObservedSlots {
         precedence: Precedence::default(),
         configuration: "cam".into(),
         capacity: PREFERRED + 1,
+        users_max: PREFERRED + 1,
         is_offered: true,
         is_by_claims: false,
         is_own: false,

@@ -137,7 +137,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
         "monitor.kind=PodMonitor,agent.http.metrics.host=0.0.0.0",
         "contain 127.0.0.1",
     ),
-    ("agent.http.metrics.host=[::]", "contain 127.0.0.1"),
+    (
+        "agent.http.metrics.enabled=true,agent.http.metrics.host=[::]",
+        "contain 127.0.0.1",
+    ),
     ("handlers.hostPaths={/dev//video0}", "/handlers/hostPaths"),
     (
         "agent.containerPaths={/opt/../devices}",

@@ -111,7 +111,8 @@ impl SlotTable {
         if unshown.id.plugin == unshown.instance || env_slots.as_ref().is_some_and(is_free) {
             return env_slots;
         }
-        let mut free = self.free_slots(&unshown.instance);
+        // The kubelet is authoritative: its container has the device, however many others have it.
+        let mut free = self.unowned(&unshown.instance);
         let free = free.find(|slot| !taken.contains(slot));
         let first = || Some(SlotId::new(&unshown.instance, 0));
         free.or(env_slots).or_else(first)

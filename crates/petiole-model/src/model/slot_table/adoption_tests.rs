@@ -17,6 +17,7 @@ fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> ObservedSlo
         precedence: Precedence::default(),
         configuration: "cam".into(),
         capacity,
+        users_max: capacity,
         is_offered: true,
         is_by_claims: false,
         is_own: false,
@@ -317,4 +318,12 @@ proptest! {
             prop_assert!(table.observed_owner(&one.slot).is_some());
         }
     }
+}
+
+#[test]
+fn a_container_is_counted_however_many_others_have_its_device() {
+    let table = table([observed("cam-1", 2, &[(1, "node-b"), (2, "node-b")])]);
+    let adoptions = table.adoptions(&[used(&["cam-0"], &["cam-1-1"])]);
+    assert_eq!(claimed(&adoptions), ["cam-1-0=C:cam-0:node-a"]);
+    assert!(adoptions.twice.is_empty());
 }

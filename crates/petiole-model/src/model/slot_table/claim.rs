@@ -92,7 +92,7 @@ impl SlotTable {
             let mut slots: Vec<SlotChange> = vec![];
             for id in ids {
                 let change = match resource {
-                    Resource::Instance(name) => self.claim_of_instance(name, id, gone)?,
+                    Resource::Instance(name) => self.claim_of_instance(name, id, gone, &taken)?,
                     Resource::Configuration(name) => {
                         let change = self.claim_of_configuration(name, id, gone, &taken)?;
                         let instance = &change.slot.instance;
@@ -205,6 +205,7 @@ impl SlotTable {
         instance: &InstanceName,
         id: &str,
         gone: &BTreeSet<SlotId>,
+        taken: &BTreeSet<SlotId>,
     ) -> Result<SlotChange, ClaimError> {
         let unknown = || unknown(id, instance.into());
         let listed: ListedId = id.parse().map_err(|_| unknown())?;
@@ -230,7 +231,7 @@ impl SlotTable {
                 let capacity = slots.capacity;
                 return Err(ClaimError::BeyondCapacity { slot, capacity });
             }
-            None if self.left(instance) == 0 => {
+            None if self.left(instance) <= self.free_of(instance, taken) => {
                 return Err(ClaimError::Full {
                     instance: instance.clone(),
                 });
@@ -285,6 +286,12 @@ impl SlotTable {
             slot,
             connection_digest: None,
         })
+    }
+
+    /// Returns how many slots of an Instance are free that one call has taken so far.
+    fn free_of(&self, instance: &InstanceName, taken: &BTreeSet<SlotId>) -> usize {
+        let its = taken.iter().filter(|slot| slot.instance == *instance);
+        its.filter(|slot| self.owner(slot).is_none()).count()
     }
 
     /// Returns the error for an Instance without a free slot: its slots are held by this node's other resource, whose

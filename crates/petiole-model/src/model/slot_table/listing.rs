@@ -90,10 +90,11 @@ impl SlotTable {
             .collect()
     }
 
-    /// Touches the resources whose ids containers have since the last look at the kubelet's records, or have no more.
-    pub(super) fn touch_used(&mut self, before: &[Use], now: &[Use]) {
+    /// Touches the resources whose ids containers have since the last look at the kubelet's records, or have no more. Returns whether
+    /// there are any.
+    pub(super) fn touch_used(&mut self, before: &[Use], now: &[Use]) -> bool {
         if before == now {
-            return;
+            return false;
         }
         let (before, now): (BTreeSet<_>, BTreeSet<_>) =
             (before.iter().collect(), now.iter().collect());
@@ -102,6 +103,7 @@ impl SlotTable {
             self.touched.instances.insert(id.plugin.as_instance());
             (self.touched.configurations).insert(id.plugin.as_configuration());
         }
+        before != now
     }
 
     /// Returns whether no resource gives slots of an Instance, because ResourceClaims do.

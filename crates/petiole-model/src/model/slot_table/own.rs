@@ -140,10 +140,10 @@ impl SlotTable {
                 .for_each(|slots| slots.is_confirmed = true);
         }
         let is_forgotten = self.forget_ended(&uses, begun);
-        let before = self.own.uses.replace(uses);
-        let is_first = before.is_none();
-        let now = self.own.uses().to_vec();
-        self.touch_used(&before.unwrap_or_default(), &now);
+        let is_first = self.own.uses.is_none();
+        let before = self.own.uses.take().unwrap_or_default();
+        let has_other_uses = self.touch_used(&before, &uses);
+        self.own.uses = Some(uses);
         self.own.begun = begun;
         // What was listed before the first look may have an id that a container has.
         let listed = self.instances.iter();
@@ -153,7 +153,7 @@ impl SlotTable {
             .collect();
         self.touched.configurations.extend(listed.iter().cloned());
         self.relist(&listed);
-        is_first || !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
+        is_first || has_other_uses || !unconfirmed.is_empty() || !changes.is_empty() || is_forgotten
     }
 
     /// Forgets slots that no container has, of Instances that are gone or shared with other nodes: nobody releases them. Returns

@@ -124,7 +124,7 @@ fn what_an_earlier_life_answered_and_the_kubelet_recorded_late_is_held() {
         let mut table = looked(&[], &[]);
         let late = vec![container("cam-7", "cam-1-1")];
         let begun = Duration::from_secs(second);
-        assert_eq!(table.confirm(late, table.arrivals(), begun), is_held);
+        assert!(table.confirm(late, table.arrivals(), begun));
         let claimed = claim(&mut table, &instance("cam-1"), "cam-1-1");
         assert_eq!(claimed.is_err(), is_held, "{second}");
     }

@@ -19,6 +19,7 @@ pub(super) struct InstanceSlots {
     pub(super) precedence: Precedence,
     pub(super) configuration: ConfigurationName,
     pub(super) capacity: u32,
+    pub(super) users_max: u32,
     pub(super) is_offered: bool,
     pub(super) is_by_claims: bool,
     /// See [`ObservedSlots`].
@@ -248,12 +249,11 @@ impl SlotTable {
             }
             Resource::Configuration(_) => return None,
         };
-        let is_its = |held: &Held| {
-            held.slot == slot
-                && (held.owner.configuration_index().is_some()
-                    == matches!(resource, Resource::Configuration(_)))
-        };
-        self.held().into_iter().find(is_its)
+        let slots = self.instances.get(&slot.instance)?;
+        let owner = slots.owners.get(&slot.index)?;
+        let is_by_configuration = matches!(resource, Resource::Configuration(_));
+        let is_its = owner.configuration_index().is_some() == is_by_configuration;
+        (is_its && self.is_held(&slot, owner)).then(|| self.held_slot(slots, slot, owner))
     }
 
     /// Returns the slots that this node holds and is not writing to now.
@@ -262,17 +262,26 @@ impl SlotTable {
         for (name, slots) in &self.instances {
             for (index, owner) in &slots.owners {
                 let slot = SlotId::new(name, *index);
-                if *owner.node() == self.node && !self.writing.contains_key(&slot) {
-                    held.push(Held {
-                        key: slots.key.clone(),
-                        answered: self.answered.get(&slot).copied().unwrap_or_default(),
-                        owner: owner.clone(),
-                        slot,
-                    });
+                if self.is_held(&slot, owner) {
+                    held.push(self.held_slot(slots, slot, owner));
                 }
             }
         }
         held
+    }
+
+    /// Returns whether this node holds a slot with this owner, and is not writing to it.
+    fn is_held(&self, slot: &SlotId, owner: &SlotOwner) -> bool {
+        *owner.node() == self.node && !self.writing.contains_key(slot)
+    }
+
+    fn held_slot(&self, slots: &InstanceSlots, slot: SlotId, owner: &SlotOwner) -> Held {
+        Held {
+            key: slots.key.clone(),
+            answered: self.answered.get(&slot).copied().unwrap_or_default(),
+            owner: owner.clone(),
+            slot,
+        }
     }
 
     /// Iterates over the usage of each Instance, as it was observed.
@@ -284,7 +293,7 @@ impl SlotTable {
                 instance,
                 // Slots beyond the capacity are in use until their containers end.
                 used,
-                free: (i64::from(slots.capacity) - used).max(0),
+                free: (i64::from(slots.users_max) - used).max(0),
             }
         })
     }
@@ -327,19 +336,24 @@ impl SlotTable {
         let from = SlotId::new(instance, 0);
         let writing = self.writing.range(from..);
         let writing = writing.take_while(|(slot, _)| slot.instance == *instance);
-        let (mut used, capacity) = (slots.owners.len(), slots.capacity as usize);
+        let mut used = slots.owners.len();
         for (slot, to) in writing {
             let is_owned = slots.owners.contains_key(&slot.index);
             used = used + usize::from(to.is_some()) - usize::from(is_owned);
         }
-        capacity.saturating_sub(used)
+        (slots.users_max as usize).saturating_sub(used)
     }
 
+    /// Returns the slots that containers may get.
     pub(super) fn free_slots(&self, instance: &InstanceName) -> impl Iterator<Item = SlotId> {
+        self.unowned(instance).take(self.left(instance))
+    }
+
+    /// Returns the slots without an owner, of which not all may be given out.
+    pub(super) fn unowned(&self, instance: &InstanceName) -> impl Iterator<Item = SlotId> {
         (0..self.capacity(instance))
             .map(move |index| SlotId::new(instance, index))
             .filter(|slot| self.owner(slot).is_none())
-            .take(self.left(instance))
     }
 }
 
@@ -351,6 +365,7 @@ impl From<ObservedSlots> for InstanceSlots {
             precedence: observed.precedence,
             configuration: observed.configuration,
             capacity: observed.capacity,
+            users_max: observed.users_max,
             is_offered: observed.is_offered,
             is_by_claims: observed.is_by_claims,
             is_own: observed.is_own,

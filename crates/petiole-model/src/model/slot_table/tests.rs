@@ -17,6 +17,7 @@ pub(super) fn observed(instance: &str, capacity: u32, usage: &[(u32, &str)]) -> 
         precedence: Precedence::default(),
         configuration: "cam".into(),
         capacity,
+        users_max: capacity,
         is_offered: true,
         is_by_claims: false,
         is_own: false,
@@ -143,6 +144,42 @@ fn a_container_beyond_a_lowered_capacity_counts_until_it_ends() {
         table.settle(&claimed, None);
         assert!(plan(&table, &instance("cam-1"), &["cam-1-2"]).is_ok());
     }
+}
+
+#[test]
+fn a_node_that_lists_few_slots_counts_the_users_of_all() {
+    let of_many = ObservedSlots {
+        users_max: 20,
+        ..observed(
+            "cam-1",
+            4,
+            &[
+                (12, "node-b"),
+                (13, "node-b"),
+                (14, "node-b"),
+                (15, "node-b"),
+            ],
+        )
+    };
+    let table = table([of_many]);
+    let expected = ["+cam-1-0", "+cam-1-1", "+cam-1-2", "+cam-1-3"];
+    assert_eq!(list(&table.instance_list(&"cam-1".into())), expected);
+    assert_eq!(table.usage().next().unwrap().free, 16);
+}
+
+#[test]
+fn one_call_gets_no_more_slots_than_are_left() {
+    let table = table([observed("cam-1", 3, &[(3, "node-b")])]);
+    assert!(plan(&table, &instance("cam-1"), &["cam-1-0", "cam-1-1"]).is_ok());
+    let full = plan(
+        &table,
+        &instance("cam-1"),
+        &["cam-1-0", "cam-1-1", "cam-1-2"],
+    );
+    assert_eq!(
+        full.unwrap_err().to_string(),
+        "every slot of Instance cam-1 is in use"
+    );
 }
 
 #[test]

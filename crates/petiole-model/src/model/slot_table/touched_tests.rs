@@ -142,7 +142,12 @@ fn an_id_that_a_container_has_by_another_name_of_the_resource_is_held_and_touche
             table.take_touched();
         }
         let by_look = touched_by(&mut table, |table| {
-            table.confirm(uses, arrivals, begun);
+            let is_news = table.confirm(uses, arrivals, begun);
+            assert_eq!(
+                is_news,
+                !touched.is_empty(),
+                "whoever lists them is woken: {n}"
+            );
         });
         assert_eq!(by_look, touched, "{n}");
         let expected: &[&str] = if is_used { &["cam-0"] } else { &[] };

@@ -44,7 +44,10 @@ pub struct ObservedSlots {
     pub key: InstanceKey,
     pub precedence: Precedence,
     pub configuration: ConfigurationName,
+    /// The slots that this node may list: all, or fewer where the node has very many.
     pub capacity: u32,
+    /// The most containers that may have the device at a time, on all nodes.
+    pub users_max: u32,
     /// True if this node sees the device. Otherwise it offers no slots of it, though it may still hold one.
     pub is_offered: bool,
     /// True if the scheduler gives out its slots by ResourceClaims: its resources give none.
