@@ -188,7 +188,7 @@ async fn another_name_moves_the_plugin_and_what_a_container_holds_stays_its_own(
     let users_owner = owner(&users).unwrap();
 
     configure(&node, "pflex.io/disk");
-    node.until_counts("pflex.io/disk", 2, 2).await;
+    node.until_counts("pflex.io/disk", 2, 0).await;
     node.until("the old name is gone", async || {
         node.counts("pflex.io/block").await.is_none().then_some(())
     })
@@ -200,12 +200,13 @@ async fn another_name_moves_the_plugin_and_what_a_container_holds_stays_its_own(
     .await;
     assert_eq!(owner(&users).as_ref(), Some(&users_owner));
     // One of the two is still in use, even if the kubelet considers it free.
-    node.run_pod("second", &[("pflex.io/disk", 2)]);
-    node.until_refused("second", "as pflex.io/block, which")
-        .await;
+    node.until_counts("pflex.io/disk", 2, 1).await;
+    let refusal = node.allocate("block", &["block-0", "block-1"]).await;
+    let refusal = refusal.unwrap_err();
+    let reason = "as pflex.io/block, which";
+    assert!(refusal.message().contains(reason), "{refusal}");
     assert_eq!(owner(&users), Some(users_owner));
 
-    node.remove_pod("second");
     node.remove_pod("user");
     node.until("the slot is free", async || {
         owner(&users).is_none().then_some(())

@@ -231,7 +231,9 @@ impl SlotTable {
                 let capacity = slots.capacity;
                 return Err(ClaimError::BeyondCapacity { slot, capacity });
             }
-            None if self.left(instance) <= self.free_of(instance, taken) => {
+            None if !taken.contains(&slot)
+                && self.left(instance) <= self.free_of(instance, taken) =>
+            {
                 return Err(ClaimError::Full {
                     instance: instance.clone(),
                 });
