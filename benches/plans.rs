@@ -35,6 +35,7 @@ fn observed(count: usize) -> Vec<ObservedSlots> {
         precedence: Precedence::default(),
         configuration: "camera".into(),
         capacity: CAPACITY,
+        users_max: CAPACITY,
         is_offered: true,
         is_by_claims: false,
         is_own: false,

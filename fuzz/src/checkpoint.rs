@@ -66,6 +66,7 @@ fn instance(entry: &Entry) -> Option<ObservedSlots> {
         precedence: Precedence::default(),
         configuration: (InstanceName::from(name).configuration()).unwrap_or_default(),
         capacity: 2,
+        users_max: 2,
         is_offered: true,
         is_by_claims: false,
         is_own: false,

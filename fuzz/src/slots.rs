@@ -236,6 +236,7 @@ fn instances(input: &mut Reader<'_>) -> Vec<ObservedSlots> {
         },
         configuration: CONFIGURATIONS[n / 3].into(),
         capacity: u32::from(input.below(5)),
+        users_max: 4,
         is_offered: input.below(4) > 0,
         is_by_claims: false,
         is_own: false,
@@ -274,6 +275,7 @@ fn one_use(input: &mut Reader<'_>) -> Use {
         env_slots,
         digests: digests.collect(),
         claim: None,
+        resource: None,
     }
 }
 
