@@ -72,6 +72,17 @@ waits() { # DEPLOYMENT: its one Pod has no node, and none was refused
   [ "$(kubectl get pods -l "app=$1" -o json | jq -c '[.items[].spec.nodeName]')" = '[null]' ]
 }
 
+the_next_waits() { # DEPLOYMENT RESOURCE HOLDER [NODE|-]: it runs once the Deployment HOLDER is gone
+  deploy "$1" "$2" "${4:-node-1}"
+  within 10 "the next Pod is there" waits "$1"
+  for_all_of 10 "it waits, and is not refused again and again" waits "$1"
+  kubectl delete deployment "$3" >/dev/null
+  within 40 "it runs once the other has ended" pod_of "$1"
+  note "holder deleted -> the next Pod ran: $TOOK s"
+  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
+  kubectl delete deployment "$1" >/dev/null
+}
+
 test_a_resource_gets_another_name_while_a_pod_has_its_device() {
   clean
   echoes doors 1 "capacity: 1, gracePeriodSeconds: 600"
@@ -80,14 +91,7 @@ test_a_resource_gets_another_name_while_a_pod_has_its_device() {
   within 30 "its Pod runs" pod_of old
   echoes doors 1 "capacity: 1, gracePeriodSeconds: 600, resourceName: akri.sh/gates"
   within 20 "node-1 has the new name" node_holds node-1 capacity gates 1
-  deploy new gates
-  within 10 "the next Pod is there" waits new
-  for_all_of 10 "it waits, and is not refused again and again" waits new
-  kubectl delete deployment old >/dev/null
-  within 40 "it runs once the other has ended" pod_of new
-  note "holder by the former name deleted -> the next Pod ran: $TOOK s"
-  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
-  kubectl delete deployment new >/dev/null
+  the_next_waits new gates old
 }
 
 test_a_device_with_more_users_than_its_capacity_gets_no_further_one() {
@@ -102,13 +106,7 @@ test_a_device_with_more_users_than_its_capacity_gets_no_further_one() {
   echoes rooms 1 "capacity: 1, gracePeriodSeconds: 600"
   within 10 "node-1 offers it no more" node_holds node-1 allocatable rooms 0
   within 5 "nor does node-2" node_holds node-2 allocatable rooms 0
-  deploy second rooms -
-  within 10 "the next Pod is there" waits second
-  for_all_of 10 "it waits" waits second
-  kubectl delete deployment first >/dev/null
-  within 40 "it runs once the other has ended" pod_of second
-  is_empty refused_pods || fail "Pods were refused: $(refused_pods)"
-  kubectl delete deployment second >/dev/null
+  the_next_waits second rooms first -
 }
 
 test_init_and_main_container_ask_for_the_configurations_resource() {

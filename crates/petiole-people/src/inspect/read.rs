@@ -243,10 +243,7 @@ pub async fn creation(client: &Client, workload: &Object, snapshot: &mut Snapsho
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let metadata = api.get_metadata(name).await.map(|object| object.metadata);
     let created = metadata.ok().and_then(|its| its.creation_timestamp);
-    snapshot.created = created
-        .map(|Time(at)| (workload.clone(), at))
-        .into_iter()
-        .collect();
+    snapshot.created = created.map(|Time(at)| at);
 }
 
 /// Returns one Pod, which may ask for no device, or why it cannot be read.

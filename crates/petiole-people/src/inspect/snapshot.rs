@@ -1,7 +1,6 @@
 //! Holds the objects of a cluster at one moment, and finds the ones that belong together. Pure.
 use super::{
     claims::gives_out,
-    object::Object,
     pods::{environment, is_ready, node_of},
 };
 use k8s_openapi::{
@@ -47,8 +46,8 @@ pub struct Snapshot {
     pub claims: Vec<ResourceClaim>,
     /// The warnings about the objects that are asked about.
     pub events: Vec<Event>,
-    /// The workload that is asked about, and when it was created.
-    pub created: BTreeMap<Object, Timestamp>,
+    /// The time at which the workload that is asked about was created, if it is known.
+    pub created: Option<Timestamp>,
     /// The prefixes of our resources, as the agents have them, if an agent says them.
     pub prefixes: Option<ResourcePrefixes>,
     /// The objects that could not be read, one sentence each. The answer may be incomplete.

@@ -14,7 +14,7 @@ pub(super) struct OwnSlot {
     pub(super) told: Option<String>,
 }
 
-/// What is remembered of the slots of devices that this node alone has. It outlives their Instances.
+/// The remembered slots of devices that this node alone has. They outlive their Instances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OwnSlots {
     pub(super) held: BTreeMap<SlotId, OwnSlot>,

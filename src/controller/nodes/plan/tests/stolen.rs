@@ -124,18 +124,22 @@ fn a_device_whose_names_are_taken_has_no_instance_and_its_configuration_says_so(
     assert!(problem.message.contains(&shows), "{}", problem.message);
 }
 
-#[test]
-fn slots_of_another_node_in_a_report_are_not_taken_over() {
-    let [name, _] = camera_names();
-    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-10000"): "a", "g-0": "a" });
+/// Returns the Instance of a camera that node a reports with these slots in use.
+fn made_with(usage: Value) -> Arc<Instance> {
     let device = json!({ "id": ID, "properties": {}, "usage": usage });
     let mut world = world().with_node_devices(sees("a", &device));
     let mut memory = NodeMemory::default();
     let planned = looked(&world, &mut memory, 0);
     execute(&mut world, &mut memory, &planned, 0);
-    let instance = world.instances.values().next().unwrap();
+    world.instances.values().next().unwrap().clone()
+}
+
+#[test]
+fn slots_of_another_node_in_a_report_are_not_taken_over() {
+    let [name, _] = camera_names();
+    let usage = json!({ format!("{name}-0"): "b", format!("{name}-1"): "a", format!("{name}-10000"): "a", "g-0": "a" });
     let expected = [(format!("{name}-1"), "a".to_owned())];
-    assert_eq!(instance.spec.device_usage, expected.into());
+    assert_eq!(made_with(usage).spec.device_usage, expected.into());
 }
 
 #[test]
@@ -144,12 +148,7 @@ fn slots_beyond_a_lowered_capacity_are_taken_over_and_not_many() {
     for (slots, expected) in [(3_i32, 3), (200, 67)] {
         let usage = (5..5 + slots).map(|n| (format!("{name}-{n}"), "a".into()));
         let usage: serde_json::Map<String, Value> = usage.collect();
-        let device = json!({ "id": ID, "properties": {}, "usage": usage });
-        let mut world = world().with_node_devices(sees("a", &device));
-        let mut memory = NodeMemory::default();
-        let planned = looked(&world, &mut memory, 0);
-        execute(&mut world, &mut memory, &planned, 0);
-        let instance = world.instances.values().next().unwrap();
+        let instance = made_with(usage.into());
         assert_eq!(instance.spec.capacity, 3);
         assert_eq!(instance.spec.device_usage.len(), expected);
     }

@@ -33,7 +33,7 @@ pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option
     let ObjectKey { namespace, name } = key;
     let event = if kind.is_workload() {
         // The Events of a workload of its name that was there before stay for an hour.
-        let created = snapshot.created.get(object);
+        let created = snapshot.created.as_ref();
         last_of(
             snapshot,
             Reason::PodEvicted,

@@ -1,5 +1,5 @@
 //! A cluster of two nodes whose Configuration `cam` has the device `door` with one slot. Tests change it.
-use super::{Kind, Snapshot, Value, json, object};
+use super::{Snapshot, Value, json};
 use crate::inspect::snapshot::Hidden;
 use k8s_openapi::jiff::Timestamp;
 use petiole_model::model::names::Key;
@@ -236,9 +236,7 @@ impl World {
             pods: self.pods.iter().map(|v| (key(v), read(v))).collect(),
             claims: self.claims.iter().map(read).collect(),
             events: self.events.iter().map(read).collect(),
-            created: (self.created.iter())
-                .map(|at| (object(Kind::Deployment, "shop"), at.parse().unwrap()))
-                .collect(),
+            created: self.created.map(|at| at.parse().unwrap()),
             hidden: self.hidden,
             ..Snapshot::default()
         };
