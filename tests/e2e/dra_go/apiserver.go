@@ -25,8 +25,9 @@ type apiServer struct {
 	objects  map[string]any
 	slices   map[string]*resourcev1.ResourceSlice
 	watchers map[chan event]struct{}
-	version  int
-	writes   int
+	// history has every event. Its length is the version of the newest one.
+	history []event
+	writes  int
 }
 
 type event struct {
@@ -79,7 +80,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet:
 		list := resourcev1.ResourceSliceList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"},
-			ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)},
+			ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(len(s.history))},
 			Items:    []resourcev1.ResourceSlice{},
 		}
 		for _, slice := range s.slices {
@@ -131,7 +132,7 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, name string) {
 		kind = "MODIFIED"
 		slice.UID = old.UID
 	} else {
-		slice.UID = types.UID(fmt.Sprintf("uid-%d", s.version+1))
+		slice.UID = types.UID(fmt.Sprintf("uid-%d", len(s.history)+1))
 	}
 	s.slices[slice.Name] = slice
 	s.writes++
@@ -141,22 +142,27 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, name string) {
 
 // tell gives the slice the next version, and tells everyone who watches.
 func (s *apiServer) tell(kind string, slice *resourcev1.ResourceSlice) {
-	s.version++
-	slice.ResourceVersion = strconv.Itoa(s.version)
+	slice.ResourceVersion = strconv.Itoa(len(s.history) + 1)
 	slice.TypeMeta = metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"}
+	told := event{kind, slice.DeepCopy()}
+	s.history = append(s.history, told)
 	for watcher := range s.watchers {
-		watcher <- event{kind, slice.DeepCopy()}
+		watcher <- told
 	}
 }
 
+// watch tells what came after the version that the client has read, and then what comes.
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	events := make(chan event, 1000)
 	s.mutex.Lock()
-	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
-	if since != s.version && since != 0 {
+	since, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil || since > len(s.history) {
 		s.mutex.Unlock()
-		refuse(w, http.StatusGone, "Expired", "too old")
+		refuse(w, http.StatusGone, "Expired", "unknown version")
 		return
+	}
+	for _, missed := range s.history[since:] {
+		events <- missed
 	}
 	s.watchers[events] = struct{}{}
 	s.mutex.Unlock()
