@@ -32,8 +32,8 @@
 //! authors of Configurations cost never holds up the thread that answers the kubelet.
 //!
 //! Two things flow back: a claim, and its release. `agent::slots::plan` releases a slot after two looks at which the kubelet
-//! listed it neither in its pod resources nor in its checkpoint; `agent::slots` writes the release. `controller::nodes` releases
-//! the slots of a lost node.
+//! listed it neither in its pod resources nor in its checkpoint; `agent::slots` writes the release. The slots of a
+//! ResourceClaim are released when the kubelet unprepares it, and those of a lost node by `merge`.
 //!
 //! # Processes
 //! | `petiole …` | description | modules |

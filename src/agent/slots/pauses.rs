@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The waits after a write that the server did not answer.
+/// The waits after a write that the server did not answer, or was too busy for.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(500);
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(10);
 /// The time for which an Instance is left alone whose write the server refused, or which somebody else changes back each time.
@@ -28,7 +28,8 @@ pub(super) enum Outcome {
     Written,
     /// The Instance is another one now: the next round sees it.
     Changed,
-    Unanswered,
+    /// The server does not answer, or is too busy.
+    Unavailable,
     Refused,
 }
 
@@ -75,7 +76,7 @@ impl Pauses {
                 let wait = again.map(|pause| doubled(pause.wait, FIRST_RETRY, LONGEST_WAIT));
                 (wait, Some(changes))
             }
-            Outcome::Unanswered => {
+            Outcome::Unavailable => {
                 let failed = before.filter(|pause| pause.written.is_none());
                 let last = failed.and_then(|pause| pause.wait);
                 (Some(doubled(last, FIRST_RETRY, LAST_RETRY)), None)

@@ -109,13 +109,13 @@ pub(in crate::agent) async fn run(
     Ok(())
 }
 
-/// Returns whether the server has answered none of these writes.
+/// Returns whether the server was away or too busy for all of these writes.
 fn is_away(written: &[(Due, Outcome)]) -> bool {
-    (written.iter()).all(|(_, outcome)| *outcome == Outcome::Unanswered)
+    (written.iter()).all(|(_, outcome)| *outcome == Outcome::Unavailable)
 }
 
-/// Writes the slots of Instances. Returns what became of each. If the server answers none of the first, the others are not
-/// tried.
+/// Writes the slots of Instances. Returns what became of each. If the server is away or too busy for all of the first, the others
+/// are not tried.
 async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, Outcome)> {
     let write = |due: Due| async move {
         let written = timeout(WRITE_TIMEOUT, store.exchange(due.changes.clone())).await;
@@ -130,7 +130,7 @@ async fn write(store: &dyn Store, node: &NodeName, due: Vec<Due>) -> Vec<(Due, O
             Err(StoreError::SlotTaken { .. } | StoreError::Gone(_)) => Outcome::Changed,
             Err(StoreError::Unavailable(reason)) => {
                 debug!(instance = %due.key, "slots could not be written now: {reason}");
-                Outcome::Unanswered
+                Outcome::Unavailable
             }
             Err(StoreError::Refused(reason)) => {
                 let key = &due.key;
