@@ -7,6 +7,7 @@ use super::{
     World, control_plane,
     controller::Controller,
     devices::Thing,
+    invariants,
     network::Weather,
     users::{create_pod, create_pod_on, delete_pod},
 };
@@ -203,8 +204,10 @@ fn cut(world: &Rc<World>, at: usize, wait: u64) {
     let node = &world.nodes[at];
     if node.is_linked() {
         world.note(|| format!("FAULT: {} is cut off", node.name));
+        let before = invariants::offered(world, at);
         node.link(world, false);
         later(world, wait, move |world| {
+            invariants::still_offered(world, at, &before);
             world.note(|| format!("FAULT: {} is joined", world.nodes[at].name));
             world.nodes[at].link(world, true);
         });

@@ -8,6 +8,7 @@
 //!   not lead.
 //! - The Instance of a device that a working node has seen for a while is not deleted, and none is while a container runs
 //!   with one of its slots.
+//! - An agent that starts while its node is cut off offers the devices that its predecessor offered before that.
 //!
 //! At rest, when everything works again and nothing happens:
 //! - Every slot shows exactly the container that has it, and a slot that two have is reported by a node.
@@ -19,6 +20,7 @@ use super::{
     World, brokers,
     claims::{is_claimed, share_a_claim},
     control_plane,
+    machine::Process,
 };
 use crate::{
     api::{
@@ -44,6 +46,10 @@ const WRITES_AT_MOST: usize = 30;
 const WRITES_WITHIN: u64 = 10_000;
 /// The time after which an undisturbed node or device has settled.
 const SETTLED: u64 = 90_000;
+/// The time after which an agent has mirrored what it offers.
+const MIRRORED_WITHIN: u64 = 10_000;
+/// The time after which an agent that starts without the API server offers what it knows from the mirror.
+const OFFERED_WITHIN: u64 = 30_000;
 
 /// A container: the node, the uid of its Pod, its name.
 pub(super) type Place = (String, u64, &'static str);
@@ -273,6 +279,55 @@ fn deleted(world: &Rc<World>, instance: &Instance) {
                 world.broke(format!("{name} is deleted, and {node} sees its device"));
             }
         }
+    }
+}
+
+/// What a node offers when it is cut off, and the agent that offers it.
+pub(super) struct Offered {
+    at: u64,
+    agent: Option<Process>,
+    /// The resources of Instances by the index of their devices.
+    resources: BTreeMap<usize, String>,
+}
+
+/// Returns what a node offers that nothing has disturbed for a while.
+pub(super) fn offered(world: &World, at: usize) -> Offered {
+    let (node, now) = (&world.nodes[at], world.machine.now());
+    let is_quiet = |since: u64| now.saturating_sub(since) > MIRRORED_WITHIN;
+    let all = world.devices.all.borrow();
+    let things = all.iter().enumerate().filter(|(_, thing)| {
+        thing.seen_by.contains(&at) && is_quiet(thing.changed) && is_quiet(node.disturbed.get())
+    });
+    let resources = things.map(|(n, thing)| {
+        let resource = format!("akri.sh/{}", world.instance_name(thing, at));
+        (n, resource)
+    });
+    Offered {
+        at: now,
+        agent: node.agent.borrow().as_ref().map(|agent| agent.process),
+        resources: resources
+            .filter(|(_, resource)| node.has_plugin(resource))
+            .collect(),
+    }
+}
+
+/// Checks what another agent offers that has started since and does not reach the API server: the mirror has it.
+pub(super) fn still_offered(world: &Rc<World>, at: usize, before: &Offered) {
+    let (node, now) = (&world.nodes[at], world.machine.now());
+    let agent = node.agent.borrow().as_ref().map(|agent| agent.process);
+    let is_settled = now.saturating_sub(node.disturbed.get()) > OFFERED_WITHIN;
+    let has_both = agent.is_some() && node.kubelet.borrow().is_some();
+    if !has_both || agent == before.agent || !is_settled {
+        return;
+    }
+    let all = world.devices.all.borrow();
+    let is_same = |n: &usize| all[*n].changed < before.at;
+    let resources = before.resources.iter().filter(|(n, _)| is_same(n));
+    for (_, resource) in resources.filter(|(_, resource)| !node.has_plugin(resource)) {
+        world.broke(format!(
+            "{} was cut off with {resource}, and another agent there does not offer it",
+            node.name
+        ));
     }
 }
 
