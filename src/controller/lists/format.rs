@@ -4,6 +4,7 @@ use crate::{
     controller::world::World,
     model::{address::address, typed_names::ConfigurationKey},
 };
+use petiole_base::collect::CollectMap as _;
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
@@ -176,7 +177,7 @@ fn fitting<'a, E: Serialize>(
         left = left.checked_sub(entry.get().len() + 1)?;
         Some((place, entry))
     });
-    let fitting: BTreeMap<_, _> = fitting.collect();
+    let fitting = fitting.collect_map();
     let left_out = instances.len() - fitting.len();
     (fitting.into_values().collect(), left_out)
 }

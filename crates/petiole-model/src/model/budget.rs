@@ -109,23 +109,30 @@ impl Room {
         self,
         claims: impl IntoIterator<Item = Claim<'a, K, T>>,
     ) -> Option<BTreeSet<&'a K>> {
-        let mut claims: Vec<Claim<'a, K, T>> = claims.into_iter().collect();
+        self.first(claims.into_iter().collect())
+    }
+
+    /// The same, with one sorting algorithm for each type of claim: see [`petiole_base::collect`].
+    fn first<'a, K: Ord, T: Ord>(
+        self,
+        mut claims: Vec<Claim<'a, K, T>>,
+    ) -> Option<BTreeSet<&'a K>> {
         let bytes: usize = claims.iter().map(|claim| claim.bytes).sum();
         if claims.len() <= self.count && bytes <= self.bytes {
             return None;
         }
         claims.sort_by(|a, b| (&a.since, a.key).cmp(&(&b.since, b.key)));
         let mut used: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        let mut places: Vec<_> = (claims.into_iter().enumerate())
+        let mut places: Vec<(u128, usize)> = (claims.iter().enumerate())
             .map(|(n, claim)| {
                 let (count, bytes) = used.entry(claim.namespace).or_default();
                 (*count, *bytes) = (*count + 1, *bytes + claim.bytes);
-                (self.part(*count, *bytes), n, claim)
+                (self.part(*count, *bytes), n)
             })
             .collect();
-        places.sort_by_key(|(part, n, _)| (*part, *n));
+        places.sort_unstable();
         let (mut kept, mut left) = (BTreeSet::new(), self.bytes);
-        for (_, _, claim) in places {
+        for claim in places.into_iter().map(|(_, n)| &claims[n]) {
             if kept.len() < self.count && claim.bytes <= left {
                 left -= claim.bytes;
                 kept.insert(claim.key);

@@ -46,9 +46,11 @@ pub fn text(claim: OfClaim<'_>, devices: &[Described<'_>]) -> String {
     let described = devices.iter().map(|device| {
         let attributes = device.attributes.iter();
         let attributes = attributes.map(|(name, value)| (name.clone(), json!({"string": value})));
+        let mut texts = Map::new();
+        texts.extend(attributes);
         json!({
             "driver": dra::DRIVER, "pool": device.pool, "name": device.name,
-            "attributes": Map::from_iter(attributes),
+            "attributes": texts,
         })
     });
     let name = devices.first().map(|device| device.request);

@@ -2,6 +2,7 @@
 //!
 //! A device does not depend on Kubernetes: names, slots and Instances are derived from it elsewhere.
 use super::{names::digest_32, pin::Pin};
+use petiole_base::collect::CollectMap as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -134,7 +135,8 @@ pub struct DeviceSet {
     pub devices: BTreeMap<DeviceId, Arc<Device>>,
     /// True if the handler has completed its first look. Until then a missing device may only be late.
     pub complete: bool,
-    /// True if present devices were left out. A missing device may be one of them.
+    /// True if devices may be present that are not in `devices`, as when a file could not be read or a bound was reached. What the
+    /// handler refuses for good is not one of them.
     pub left_out: bool,
     /// The devices and files that could not be used, each with its place and the reason. They are not in `devices`.
     pub problems: Vec<String>,
@@ -164,7 +166,7 @@ impl DeviceSet {
         Self {
             devices: (devices.into_iter())
                 .map(|d| (d.id.clone(), Arc::new(d)))
-                .collect(),
+                .collect_map(),
             complete: true,
             left_out: false,
             problems: Vec::new(),
