@@ -130,7 +130,7 @@ web *options:
 # Writes the files that tests compare with: the definitions, what the page's test shows, the rendered chart, docs/configuration.md, docs/limits.md
 regenerate:
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test architecture limits
-    PETIOLE_UPDATE_GOLDEN=1 cargo test --lib crds
+    PETIOLE_UPDATE_GOLDEN=1 cargo test --package petiole-model --lib crds
     PETIOLE_UPDATE_GOLDEN=1 cargo test --package petiole-people --lib the_page_is_tested
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it chart_renders
     PETIOLE_UPDATE_GOLDEN=1 cargo test --test it pages

@@ -180,7 +180,7 @@ fn something(
     match troubles.first() {
         Some(trouble) => bail!("no device was found{time}: {}", trouble.message()),
         None => bail!(
-            "no device was found{time}: check that it is on, that it is in a network of this machine, and what the details leave out"
+            "no device was found{time}: check that it is on, that it is in this machine or in a network of it, and what the details leave out"
         ),
     }
 }
@@ -245,7 +245,11 @@ mod tests {
             .unwrap()
             .to_string();
         let names: Vec<&str> = handlers::builtin().iter().map(|h| h.name()).collect();
-        assert_eq!(BTreeSet::from_iter(names.clone()), BUILT_IN_HANDLERS.into());
+        assert_eq!(
+            BTreeSet::from_iter(names.iter().copied()),
+            BTreeSet::from_iter(BUILT_IN_HANDLERS.iter().copied()),
+            "BUILT_IN_HANDLERS of crates/petiole-model/src/api/names.rs names all"
+        );
         let known = names.join(", ");
         assert_eq!(
             message,

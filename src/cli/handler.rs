@@ -68,11 +68,17 @@ mod tests {
         for handler in handlers::builtin() {
             let name = handler.name();
             let is_taken = !["cdi", "paths"].contains(&name);
+            let expected =
+                format!("{name} is named in ISOLATABLE of src/discovery/handlers.rs, or here");
             let isolated = agent.iter().chain([&name]);
             let isolated = ["petiole"].iter().chain(isolated);
-            assert_eq!(Cli::try_parse_from(isolated).is_ok(), is_taken, "{name}");
+            assert_eq!(
+                Cli::try_parse_from(isolated).is_ok(),
+                is_taken,
+                "{expected}"
+            );
             let process = ["petiole", "handler", name];
-            assert_eq!(Cli::try_parse_from(process).is_ok(), is_taken, "{name}");
+            assert_eq!(Cli::try_parse_from(process).is_ok(), is_taken, "{expected}");
         }
     }
 }

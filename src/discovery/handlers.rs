@@ -1,4 +1,5 @@
-//! Lists the built-in handlers. A new handler needs a folder here, a `pub mod`, a line in [`builtin_with`] and an example.
+//! Lists the built-in handlers. A new handler needs a folder here, a `pub mod`, a line in [`builtin_with`], its name in
+//! `BUILT_IN_HANDLERS` of petiole-model, and an example.
 mod allow_list;
 pub mod cdi;
 mod certificates;

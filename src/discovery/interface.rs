@@ -23,7 +23,8 @@ pub trait DiscoveryHandler: Send + Sync {
     /// with it before anything starts.
     fn prepare(&self, details: &str, properties: &Properties) -> Result<Discovery, DetailsError>;
 
-    /// Returns the scope of its devices if the details do not say another. Only devices of a node have device nodes.
+    /// Returns the scope of its devices if the details do not say another. It is read where the handler runs as a process of its
+    /// own: `prepare` says the scope of what it finds here. Only devices of a node have device nodes.
     fn usual_scope(&self) -> Scope {
         Scope::Shared
     }
@@ -85,7 +86,8 @@ pub struct Task {
     /// The Configuration for which it runs. A handler that divides something among its discoveries gives each namespace and
     /// each Configuration its part.
     pub configuration: ConfigurationKey,
-    /// Where it publishes the devices that it sees: all of them, each time.
+    /// Where it publishes the devices that it sees: all of them, each time. [`publish`](super::publish::publish) wakes readers only if
+    /// they have changed, and logs what is new of the problems.
     pub found: watch::Sender<DeviceSet>,
 }
 

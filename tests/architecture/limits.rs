@@ -325,7 +325,7 @@ fn every_limit_is_on_the_page_with_its_value_and_what_happens_beyond_it() {
         .find(|(new, kept)| new != kept);
     assert!(
         new == kept,
-        "{PAGE} differs from the constants: just regenerate\n{differs:#?}"
+        "{PAGE} differs from the constants: PETIOLE_UPDATE_GOLDEN=1 cargo test --test architecture limits\n{differs:#?}"
     );
     let numbers = with_numbers(&new);
     assert!(

@@ -2,13 +2,13 @@
 use crate::duration::duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use petiole_model::api::names::BUILT_IN_HANDLERS;
 use std::{io::BufRead as _, time::Duration};
 
 /// The flags that are the same wherever the handler runs.
 #[derive(Debug, Args)]
 pub struct HandlerFlags {
-    /// Handler, as in `discoveryHandler.name` of a Configuration: zeroconf, cdi, udev, paths, onvif, opcua, mqtt, probe
-    /// or debugEcho
+    #[arg(help = format!("Handler, as in `discoveryHandler.name` of a Configuration: {}", BUILT_IN_HANDLERS.join(", ")))]
     pub handler: String,
     /// File with `discoveryDetails` or with a whole Configuration; - is stdin
     #[arg(long, value_name = "FILE")]

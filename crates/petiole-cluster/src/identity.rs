@@ -42,7 +42,7 @@ fn reason(error: &KubeconfigError) -> String {
         let path = path.display();
         return if e.kind() == ErrorKind::NotFound {
             format!(
-                "no cluster: the kubeconfig {path} does not exist; name yours by --kubeconfig or KUBECONFIG"
+                "no cluster: the kubeconfig {path} does not exist; name yours by --kubeconfig or KUBECONFIG; without a cluster, petiole get shows what its agent has"
             )
         } else {
             format!("the kubeconfig {path} cannot be read: {e}")
@@ -106,7 +106,7 @@ contexts:
         let error = config(&identity).await.map(drop).unwrap_err();
         assert_eq!(
             format!("{error:#}"),
-            "no cluster: the kubeconfig /nowhere/config does not exist; name yours by --kubeconfig or KUBECONFIG"
+            "no cluster: the kubeconfig /nowhere/config does not exist; name yours by --kubeconfig or KUBECONFIG; without a cluster, petiole get shows what its agent has"
         );
     }
 }

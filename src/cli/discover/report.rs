@@ -16,7 +16,7 @@ use std::{
 
 /// The width of the column. It fits the name of a Configuration and its digest; longer names shift their line.
 const INSTANCE_WIDTH: usize = 32;
-const REACH_WIDTH: usize = 24;
+const REACH_WIDTH: usize = 40;
 
 /// The values from which the names of Instances are built.
 #[derive(Debug, Clone)]

@@ -86,7 +86,7 @@ pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// The discovery handlers of the agent. Others are programs of their own.
-pub const BUILT_IN_HANDLERS: [&str; 9] = [
+pub const BUILT_IN_HANDLERS: &[&str] = &[
     "zeroconf",
     "cdi",
     "udev",

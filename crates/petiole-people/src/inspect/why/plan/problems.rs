@@ -267,7 +267,7 @@ pub(super) fn no_device(
         some => listed(some),
     };
     let text = format!(
-        "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in the network of a node, and the filters in discoveryDetails"
+        "Configuration {key} is ready, and its handler {handler} finds no device (looked on: {by}). Check that the device is on, that it is in a node or in the network of one, and the filters in discoveryDetails"
     );
     if !BUILT_IN_HANDLERS.contains(&handler.as_str()) {
         let text = text + ", and read the log of the handler, which is a program of its own.";
