@@ -12,14 +12,18 @@ use crate::{
         instance_name::{InstanceKey, InstanceName},
         limits::SlotLimits,
         plugin_name::PluginName,
-        slot::SlotId,
+        slot::{ListedId, SlotId},
         slot_table::{Claim, ClaimError, Resource, SlotChange, Use, preferred_of},
         typed_names::{ConfigurationKey, ConfigurationName, NodeName},
     },
     store::Instances,
 };
 use petiole_base::collect::CollectMap as _;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// What the Configurations without Instances offer. No two that are accepted have one name.
 pub(crate) type NodeOnly = BTreeMap<ConfigurationName, Arc<Offer>>;
@@ -31,6 +35,8 @@ pub(crate) struct Offer {
     capacity: i32,
     grace: Duration,
     devices: BTreeMap<InstanceName, OfferedDevice>,
+    /// The slots that containers hold by another name that the resource had: by this one the kubelet takes them for free.
+    held: BTreeSet<SlotId>,
     /// The devices that are there and not offered.
     left_out: usize,
 }
@@ -63,6 +69,14 @@ impl World<'_> {
     /// Returns whether a container may have a slot of the device with this name.
     fn may_use(&self, name: &InstanceName) -> bool {
         (self.uses).is_none_or(|uses| uses.iter().any(|one| one.may_be_of(name)))
+    }
+
+    /// Returns the slots that containers have by other names than that of the resource; `None` while nobody can say it.
+    fn held_by_other_names(&self, of: &ConfigurationName) -> Option<BTreeSet<SlotId>> {
+        let name = (self.validated.names).of(&Resource::Configuration(of.clone()))?;
+        let has_other = |one: &&Use| one.resource.as_ref().is_some_and(|other| *other != name);
+        let ids = self.uses?.iter().filter(has_other);
+        Some(ids.flat_map(|one| &one.ids).map(ListedId::slot).collect())
     }
 }
 
@@ -116,6 +130,9 @@ impl Offer {
             capacity: spec.capacity,
             grace,
             devices: BTreeMap::new(),
+            held: (world.held_by_other_names(&of.key.name))
+                .or_else(|| Some(before?.held.clone()))
+                .unwrap_or_default(),
             left_out: 0,
         };
         for (name, known) in before.iter().flat_map(|before| &before.devices) {
@@ -154,6 +171,7 @@ impl Offer {
                 None => offer.left_out += 1,
             }
         }
+        (offer.held).retain(|slot| offer.devices.contains_key(&slot.instance));
         offer
     }
 
@@ -181,9 +199,12 @@ impl Offer {
     pub(crate) fn listed(&self, limit: u32) -> Vec<Slot> {
         let capacity = u32::try_from(self.capacity).unwrap_or(0).min(limit);
         let slots = self.devices.iter().flat_map(|(name, known)| {
-            (0..capacity).map(move |index| Slot {
-                id: SlotId::new(name, index).to_string(),
-                is_healthy: known.missing_since.is_none(),
+            (0..capacity).map(move |index| {
+                let slot = SlotId::new(name, index);
+                Slot {
+                    id: slot.to_string(),
+                    is_healthy: known.missing_since.is_none() && !self.held.contains(&slot),
+                }
             })
         });
         slots.collect()

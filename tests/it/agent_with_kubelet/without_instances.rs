@@ -140,11 +140,16 @@ async fn a_device_that_a_container_holds_by_a_former_name_of_the_resource_is_giv
     node.env("first").await;
     let renamed = "instances: false, resourceName: pflex.io/kvm";
     node.configure_with("kvm", LOCAL, renamed);
-    node.until_counts("pflex.io/kvm", 1, 1).await;
-    node.run_pod("second", &[("pflex.io/kvm", 1)]);
-    node.until_refused("second", "as akri.sh/kvm, which").await;
-    node.remove_pod("first");
+    // What the first one has is offered to nobody.
+    node.until_counts("pflex.io/kvm", 1, 0).await;
     let slot = format!("{}-0", name_of("kvm"));
+    let refused = node.allocate("kvm", &[&slot]).await.unwrap_err();
+    assert!(
+        refused.message().contains("as akri.sh/kvm, which"),
+        "{refused:?}"
+    );
+    node.remove_pod("first");
+    node.until_counts("pflex.io/kvm", 1, 1).await;
     node.until("another container can have it", async || {
         node.allocate("kvm", &[&slot]).await.ok()
     })

@@ -5,6 +5,7 @@ use crate::{
     model::{
         device::{Device, DeviceSet},
         limits::SLOTS_MAX,
+        resource_names::ResourceNames,
     },
     store::manifest,
 };
@@ -18,6 +19,7 @@ struct Node {
     discoveries: Discoveries,
     offers: NodeOnly,
     uses: Vec<Use>,
+    are_uses_known: bool,
     uptime: u64,
     max_devices: usize,
 }
@@ -26,6 +28,7 @@ impl Node {
     fn new() -> Self {
         Self {
             max_devices: 2000,
+            are_uses_known: true,
             ..Self::default()
         }
     }
@@ -67,7 +70,7 @@ impl Node {
             discoveries: &self.discoveries,
             node: &"node-a".into(),
             max_devices: self.max_devices,
-            uses: Some(&self.uses),
+            uses: self.are_uses_known.then_some(&*self.uses),
             uptime: Duration::from_secs(self.uptime),
         };
         self.offers = follow(world, &self.offers);
@@ -181,6 +184,30 @@ fn a_device_that_is_gone_is_unhealthy_for_the_grace_period_and_then_goes() {
     assert_eq!(node.follow().listed("cam"), (6, 3), "a container has it");
     assert_eq!(node.next_end(), None);
     node.uses.clear();
+    assert_eq!(node.follow().listed("cam"), (3, 3));
+}
+
+#[test]
+fn a_slot_that_a_container_has_by_another_name_of_the_resource_is_unhealthy() {
+    let mut node = Node::new();
+    node.validated.names = ResourceNames::new(&"akri.sh".parse().unwrap());
+    node.configure("cam", "capacity: 3");
+    node.see("cam", set(&["a"]));
+    let id = node.follow().slots("cam").remove(0).id;
+    node.uses = vec![Use {
+        resource: Some("akri.sh/cam".parse().unwrap()),
+        ids: [id.parse().unwrap()].into(),
+        ..Use::default()
+    }];
+    assert_eq!(node.follow().listed("cam"), (3, 3));
+    let names = &mut node.validated.names;
+    names.set(&"cam".into(), Some("akri.sh/camera".parse().unwrap()));
+    assert_eq!(node.follow().listed("cam"), (3, 2));
+    assert!(!node.slots("cam")[0].is_healthy);
+    // Nobody can say what containers have.
+    node.are_uses_known = false;
+    assert_eq!(node.follow().listed("cam"), (3, 2));
+    (node.are_uses_known, node.uses) = (true, vec![]);
     assert_eq!(node.follow().listed("cam"), (3, 3));
 }
 

@@ -179,7 +179,19 @@ fn of_instance(
             [] => String::new(),
             some => format!(", by {}", listed(some)),
         };
-        let verb = if slots.len() == 1 { "is" } else { "are" };
+        let capacity = instance.spec.capacity;
+        let used = match slots::lowered_capacity(&[(key, instance)], slots.len()) {
+            Some(_) => format!(
+                "{} slots are in use, more than spec.capacity {capacity}",
+                slots.len()
+            ),
+            None => format!(
+                "{} of {} {} in use",
+                slots.len(),
+                plural(usize::try_from(capacity).unwrap_or_default(), "slot"),
+                if slots.len() == 1 { "is" } else { "are" }
+            ),
+        };
         let configuration = snapshot.configuration_of(key, instance);
         let class = configuration.filter(|(_, its)| gives_out(its));
         let as_what = match &class {
@@ -187,13 +199,8 @@ fn of_instance(
             None => snapshot.instance_resource(key).to_string(),
         };
         let text = format!(
-            "It is offered by {} as {as_what}, and {} of {} {verb} in use{by}. {}",
+            "It is offered by {} as {as_what}, and {used}{by}. {}",
             listed(&seen),
-            slots.len(),
-            plural(
-                usize::try_from(instance.spec.capacity).unwrap_or_default(),
-                "slot"
-            ),
             snapshot.nothing_is_missing()
         );
         findings.push(Finding::new(Cause::Fine, text));

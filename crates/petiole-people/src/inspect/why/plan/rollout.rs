@@ -1,6 +1,8 @@
 //! Decides whether a Pod waits for slots that its own Deployment keeps for the Pods before it. Pure.
 use super::super::finding::{Cause, Finding};
-use crate::inspect::{slots::UsedSlot, snapshot::Snapshot, workloads::deployment_of};
+use crate::inspect::{
+    pods::is_ready, slots::UsedSlot, snapshot::Snapshot, workloads::deployment_of,
+};
 use k8s_openapi::api::core::v1::Pod;
 use petiole_model::model::names::ObjectKey;
 
@@ -42,11 +44,18 @@ pub(super) fn waits_for_itself<'a>(
             let holder = snapshot.pods.get(&ObjectKey::new(namespace, name))?;
             let of = Of::pod(holder)?;
             let is_own = of.namespace == its.namespace && of.deployment == its.deployment;
-            // One that is being deleted makes place.
-            if !is_own || holder.metadata.deletion_timestamp.is_some() {
+            let is_earlier = of.replica_set != its.replica_set;
+            // One that is being deleted makes place, and once a new one is ready, a former one does. One that is younger replaces a
+            // former one, and has not been before this Pod.
+            let goes_on = if is_earlier {
+                holder.metadata.creation_timestamp > pod.metadata.creation_timestamp
+            } else {
+                !is_ready(holder)
+            };
+            if !is_own || goes_on || holder.metadata.deletion_timestamp.is_some() {
                 return None;
             }
-            has_earlier |= of.replica_set != its.replica_set;
+            has_earlier |= is_earlier;
         }
     }
     let Of {

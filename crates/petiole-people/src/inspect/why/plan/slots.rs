@@ -67,7 +67,8 @@ pub(super) fn too_few(
         return finding;
     }
     let free = can_be_had(snapshot, request, instances);
-    let shortage = shortage(request, holders.len(), free);
+    let lowered = lowered_capacity(instances, holders.len());
+    let shortage = shortage(request, holders.len(), free, lowered);
     if let Some(taken) = holders.iter().find(|taken| taken.is_unused()) {
         let trouble = without_agent(snapshot, taken);
         return match trouble.or_else(|| agent_trouble(snapshot, &taken.slot.node)) {
@@ -94,8 +95,15 @@ pub(super) fn too_few(
     } else {
         "3 to 15 s after a holder has ended"
     };
+    let starts = match lowered {
+        Some(capacity) => format!(
+            "when {} of them have ended",
+            holders.len() - capacity + usize::try_from(request.amount).unwrap_or(capacity)
+        ),
+        None => format!("when one is free, {when}"),
+    };
     let text = format!(
-        "{used}. The Pod starts when one is free, {when}; or raise spec.capacity of the Configuration, if the device can serve more containers."
+        "{used}. The Pod starts {starts}; or raise spec.capacity of the Configuration, if the device can serve more containers."
     );
     let finding = Finding::new(Cause::SlotsTaken, text);
     let first = instances.first().and_then(|(key, instance)| {
@@ -111,11 +119,28 @@ pub(super) fn too_few(
     }
 }
 
+/// Returns the capacity of a single device that has more users than that, because it was lowered.
+pub(super) fn lowered_capacity(
+    instances: &[(&InstanceKey, &Instance)],
+    users: usize,
+) -> Option<usize> {
+    let [(_, instance)] = instances else {
+        return None;
+    };
+    let capacity = usize::try_from(instance.spec.capacity).unwrap_or_default();
+    (users > capacity).then_some(capacity)
+}
+
 /// Returns how many slots are in use, without a period.
-fn shortage(request: Request<'_>, used: usize, free: usize) -> String {
+fn shortage(request: Request<'_>, used: usize, free: usize, lowered: Option<usize>) -> String {
     let Request {
         resource, amount, ..
     } = request;
+    if let Some(capacity) = lowered {
+        return format!(
+            "{used} slots of {resource} are in use, more than spec.capacity {capacity}"
+        );
+    }
     match free {
         0 if used == 1 => format!("The only slot of {resource} is in use"),
         0 => format!("All {used} slots of {resource} are in use"),

@@ -115,8 +115,8 @@ impl<'a> Unhealthy<'a> {
         Some(Finding::new(Cause::UnknownResource, text).then(next))
     }
 
-    /// Returns what the resource is called now. The ids of a resource begin with the name of its Instance or Configuration, whatever
-    /// the resource is called.
+    /// Returns what the resource is called now that nothing has its name. Its ids begin with the name of its Instance or Configuration,
+    /// whatever the resource is called.
     fn present_name(&self) -> Option<ResourceName> {
         let plugin = PluginName::of_id(self.id)?;
         let is_it = |owner: &Owner| match owner {
@@ -125,7 +125,13 @@ impl<'a> Unhealthy<'a> {
         };
         let offered = self.snapshot.resources().into_iter();
         let mut its = offered.filter(|(_, owner)| is_it(owner));
-        its.next().map(|(resource, _)| resource)
+        if let Some((resource, _)) = its.next() {
+            return Some(resource);
+        }
+        // Without Instances the ids are those of the devices all the same.
+        let (key, configuration) = maker_of(self.snapshot, plugin.as_str())?;
+        let is_without = !configuration.spec.instances;
+        is_without.then(|| self.snapshot.configuration_resource(key, configuration))
     }
 
     /// Returns the Configuration that offers the resource, or that has offered the device of this id.

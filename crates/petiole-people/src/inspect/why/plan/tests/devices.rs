@@ -347,6 +347,23 @@ fn a_pod_that_asks_for_more_than_is_free_waits_for_slots() {
             "",
         ),
         case("one", offers_2(wants("1")), Cause::OtherReason, &[], ""),
+        case(
+            "more containers have it than its lowered capacity",
+            wants("1")
+                .instance(|instance| {
+                    let held = |n| format!("{DOOR}-{n}");
+                    instance["spec"]["capacity"] = json!(1);
+                    instance["spec"]["deviceUsage"] =
+                        json!({held(0): "", held(1): "node-2", held(2): "node-1"});
+                })
+                .without_pods(),
+            Cause::SlotsTaken,
+            &[
+                "2 slots of akri.sh/cam-0a1b2c are in use, more than spec.capacity 1, by",
+                "The Pod starts when 2 of them have ended; or raise",
+            ],
+            "edit configuration cam",
+        ),
     ]);
 }
 

@@ -38,6 +38,12 @@ fn rollout(holders: &[(&str, &str)]) -> World {
     of(world.pending("web", "akri.sh/cam"), "shop", "new")
 }
 
+/// Changes the last holder.
+fn last_holder(mut world: World, change: impl FnOnce(&mut Value)) -> World {
+    change(world.pods.iter_mut().rev().nth(1).unwrap());
+    world
+}
+
 #[test]
 fn a_rollout_that_waits_for_its_own_former_pods_says_so() {
     const ITSELF: &[&str] = &[
@@ -74,6 +80,22 @@ fn a_rollout_that_waits_for_its_own_former_pods_says_so() {
             edit,
         ),
         case("the former one ends", ends(), OTHERS, "edit configuration"),
+        case(
+            "a new one is not ready yet",
+            last_holder(rollout(&[("shop", "old"), ("shop", "new")]), |pod| {
+                pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+            }),
+            OTHERS,
+            "edit configuration",
+        ),
+        case(
+            "a former one that replaces another waits for a new one",
+            last_holder(rollout(&[("shop", "new"), ("shop", "old")]), |pod| {
+                pod["metadata"]["creationTimestamp"] = json!("2026-01-01T10:00:00Z");
+            }),
+            OTHERS,
+            "edit configuration",
+        ),
         case(
             "it has more replicas than there are slots",
             rollout(&[("shop", "new")]),

@@ -117,6 +117,13 @@ fn a_device_is_gone_only_if_nothing_else_explains_that_it_is_unhealthy() {
             delete,
         ),
         case(
+            "the resource of devices without Instances has another name",
+            renamed(without_objects("cam-0a1b2c-0", 8), "akri.sh/camera"),
+            Cause::UnknownResource,
+            &["offers akri.sh/cam any more: it is called akri.sh/camera now."],
+            delete,
+        ),
+        case(
             "the name was of another prefix",
             renamed(by("example.com/cam", "cam-1"), "example.com/camera"),
             Cause::UnknownResource,
