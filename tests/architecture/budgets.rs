@@ -22,7 +22,7 @@ const BUDGETS: &[(&str, usize)] = &[
     ("crates/petiole-mqtt", 1_520),
     ("crates/petiole-onvif", 1_810),
     ("crates/petiole-opcua", 1_670),
-    ("crates/petiole-people", 7_150),
+    ("crates/petiole-people", 7_240),
     ("crates/petiole-probe", 740),
     ("crates/petiole-telemetry", 1_000),
     ("src", 260),

@@ -37,6 +37,7 @@ const NO_INPUT: &[&str] = &[
     "crates/petiole-people/src/inspect/why/plan/nodes.rs: TROUBLES_MAX",
     "crates/petiole-people/src/inspect/why/plan/resource.rs: TROUBLES_MAX",
     "crates/petiole-people/src/inspect/why/plan/resource.rs: TYPOS_MAX",
+    "crates/petiole-people/src/inspect/why/plan/unscheduled.rs: NAMED_MAX",
     "crates/petiole-people/src/live/state.rs: CHANGES_MAX",
     "crates/petiole-telemetry/src/http.rs: NAMED_MAX",
     "discovery/external/listing.rs: SHOWN_MAX",

@@ -316,14 +316,10 @@ fn device(
     }
 }
 
-/// Returns whether claims may have shares of a device. The scheduler counts a device without capacity as free while a claim has a share
-/// of it, which it got when the device had more slots.
+/// Returns whether claims may have shares of a device of one slot. The scheduler counts a device without capacity as free while a claim
+/// has a share of it, which it got when the device had more slots, and which is seen in use a moment later.
 fn has_shares(instance: &Instance, was_shared: impl FnOnce() -> bool) -> bool {
-    match usages(instance, |is_claim| is_claim) {
-        0 => false,
-        1 => was_shared(),
-        _ => true,
-    }
+    usages(instance, |is_claim| is_claim) > 1 || was_shared()
 }
 
 /// Returns the number of slots that claims have, or device plugins gave to containers.

@@ -49,6 +49,15 @@ impl Snapshot {
         asked
     }
 
+    /// Returns the Configurations whose devices the claims of a Pod ask for.
+    pub(super) fn configurations_claimed(
+        &self,
+        pod: &Pod,
+    ) -> impl Iterator<Item = (&ConfigurationKey, &Configuration)> {
+        let requests = self.claims_of(pod).flat_map(requests);
+        requests.filter_map(|request| self.of_class(&request.device_class_name))
+    }
+
     /// Returns the Configuration that a DeviceClass is for.
     fn of_class(&self, class: &str) -> Option<(&ConfigurationKey, &Configuration)> {
         let mut all = self.configurations.iter();

@@ -116,8 +116,10 @@ fn of_workload(snapshot: &Snapshot, workload: &Object, now: Timestamp) -> Explan
         all => format!("has {ready} of {} ready", plural(all, "Pod")),
     };
     let subject = format!("{workload} {state}. {}", pod::subject(group.key, group.pod));
+    let is_whole = ready == workloads::unfinished(&pods);
+    let evicted = evictions::of_workload(snapshot, workload, is_whole, now);
     Explanation {
-        subject: with(subject, evictions::of(snapshot, workload, now)),
+        subject: with(subject, evicted),
         findings: group.counted("Pod"),
     }
 }
@@ -173,6 +175,10 @@ fn of_instance(
     findings.extend(or_else(of_pods, || {
         brokers::said(snapshot, &of, ready, [name])
     }));
+    if findings.is_empty() {
+        let configuration = snapshot.configuration_of(key, instance);
+        findings.extend(configuration.and_then(|(key, its)| problems::unused(snapshot, &key, its)));
+    }
     if findings.is_empty() {
         let holders: Vec<String> = slots.iter().map(|taken| taken.slot.holder()).collect();
         let by = match holders.as_slice() {

@@ -27,31 +27,37 @@ pub(super) fn of_former_pod(
     })
 }
 
-/// Returns when a Pod, a Pod of a workload, or a Pod with a device was evicted last, and why.
+/// Returns when a Pod of a workload was evicted last, and why. Where all of its Pods are ready, a device that is gone for good concerns
+/// nobody any more.
+pub(super) fn of_workload(
+    snapshot: &Snapshot,
+    workload: &Object,
+    is_ready: bool,
+    now: Timestamp,
+) -> Option<String> {
+    // The Events of a workload of its name that was there before stay for an hour.
+    let created = snapshot.created.as_ref();
+    let namespace = &workload.key.namespace;
+    let is_its =
+        |event: &Event| workload.may_have_made(name_of(event)) && !is_older(event, created);
+    let event = last_of(snapshot, Reason::PodEvicted, Kind::Pod, namespace, is_its)?;
+    (!is_ready || !is_of_former_device(snapshot, event)).then(|| said(event, namespace, now))
+}
+
+/// Returns when a Pod, or a Pod with a device, was evicted last, and why.
 pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option<String> {
     let Object { kind, key } = object;
     let ObjectKey { namespace, name } = key;
-    let event = if kind.is_workload() {
-        // The Events of a workload of its name that was there before stay for an hour.
-        let created = snapshot.created.as_ref();
-        last_of(
-            snapshot,
-            Reason::PodEvicted,
-            Kind::Pod,
-            namespace,
-            |event| {
-                object.may_have_made(name_of(event))
-                    && !is_older(event, created)
-                    && !is_of_former_device(snapshot, event)
-            },
-        )
-    } else {
-        let is_it = |event: &Event| {
-            let is_of_former = *kind == Kind::Instance && is_of_former_device(snapshot, event);
-            name_of(event) == name && !is_of_former
-        };
-        last_of(snapshot, Reason::PodEvicted, *kind, namespace, is_it)
-    }?;
+    let is_it = |event: &Event| {
+        let is_of_former = *kind == Kind::Instance && is_of_former_device(snapshot, event);
+        name_of(event) == name && !is_of_former
+    };
+    let event = last_of(snapshot, Reason::PodEvicted, *kind, namespace, is_it)?;
+    Some(said(event, namespace, now))
+}
+
+/// Returns what an Event of an eviction says, and how long ago.
+fn said(event: &Event, namespace: &str, now: Timestamp) -> String {
     let ago = last_seen(event).map(|at| now.duration_since(at));
     let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
     let ago = ago.map(|ago| format!(" {} ago", age::short(ago)));
@@ -65,7 +71,7 @@ pub(super) fn of(snapshot: &Snapshot, object: &Object, now: Timestamp) -> Option
         }
         None => message.replacen(" is evicted,", &format!(" was evicted{ago},"), 1),
     };
-    Some(sentence(&text))
+    sentence(&text)
 }
 
 /// Returns the name of the object that an Event is about.

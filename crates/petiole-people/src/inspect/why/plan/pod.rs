@@ -5,7 +5,7 @@ use super::{
     given::what_it_has,
     kubelet::{failed, not_prepared, waiting},
     nodes::{Request, spec_of},
-    resource,
+    problems, resource,
     slots::{Taken, amiss, taken},
     twice,
     unhealthy::Unhealthy,
@@ -16,6 +16,7 @@ use crate::inspect::{
     object::{Kind, Object},
     pods::{containers, extended_requests, given, is_finished, is_ready, label, node_of, phase},
     snapshot::Snapshot,
+    words::listed,
 };
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use petiole_model::{
@@ -193,6 +194,17 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Fi
         );
         return Finding::new(Cause::Ending, text).then(next);
     }
+    let given_out = snapshot.configurations_claimed(pod);
+    let mut problems = given_out.filter_map(|(key, its)| problems::unused(snapshot, key, its));
+    // Claims of a Configuration that is refused for another reason end as usual.
+    let problem = problems.find(|problem| problem.text.contains("dra.enabled"));
+    if let Some(problem) = problem.filter(|_| node_of(pod).is_some()) {
+        let text = format!(
+            "It is being deleted, and cannot end before its node's agent unprepares its claim. {}",
+            problem.text
+        );
+        return Finding { text, ..problem };
+    }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     let text = "It is being deleted, and its slots are free 3 to 15 s after its end.";
     let its = Object::new(Kind::Pod, key.clone());
@@ -238,11 +250,36 @@ fn asks_for_nothing(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Finding 
             Cause::NoResourceRequested,
             "The limits of its containers name no resource of a Configuration that you may read; one of another namespace may offer what they name.",
         ),
-        None => Finding::new(
-            Cause::NoResourceRequested,
-            "No container of it asks for a resource of Petiole in its limits, so it gets no device.",
-        ),
+        None => by_no_claim(snapshot, key, pod).unwrap_or_else(|| {
+            Finding::new(
+                Cause::NoResourceRequested,
+                "No container of it asks for a resource of Petiole in its limits, so it gets no device.",
+            )
+        }),
     }
+}
+
+/// Returns what is said of a Pod that names claims, of which none is for devices of a Configuration.
+fn by_no_claim(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Finding> {
+    let claims = pod.spec.as_ref()?.resource_claims.as_ref()?;
+    let names = claims.iter().filter_map(|claim| {
+        let template = claim.resource_claim_template_name.as_ref();
+        let template = template.map(|name| format!("template {name}"));
+        template.or_else(|| claim.resource_claim_name.clone())
+    });
+    let names: Vec<String> = names.collect();
+    let has_any = snapshot.claims_of(pod).next().is_some();
+    let why = if has_any {
+        "is for a DeviceClass akri.NAMESPACE.NAME of a Configuration with allocation: DRA"
+    } else {
+        "is there, or is known to be of a Configuration with allocation: DRA"
+    };
+    let text = format!(
+        "It asks for devices by ResourceClaims ({}), of which none {why}; the Events of the Pod name a claim or a template that is missing.",
+        listed(&names)
+    );
+    let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);
+    (!names.is_empty()).then(|| Finding::new(Cause::NoResourceRequested, text).then(next))
 }
 
 /// Returns what is said of a Pod that waits for nothing.

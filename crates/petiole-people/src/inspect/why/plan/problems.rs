@@ -65,6 +65,31 @@ pub(super) fn problem(
     Some(finding.then(next))
 }
 
+/// Returns what is said of the devices of a Configuration that agents cannot use as it is. Those that have started since do not look
+/// for its devices, and show what was known last.
+pub(super) fn unused(
+    snapshot: &Snapshot,
+    key: &ConfigurationKey,
+    configuration: &Configuration,
+) -> Option<Finding> {
+    let ready = configuration.condition(ConditionType::Ready)?;
+    let unusable = [
+        Reason::BadSpec,
+        Reason::BadDiscoveryDetails,
+        Reason::UnknownHandler,
+        Reason::HandlerChanged,
+    ];
+    if ready.is_true() || !unusable.iter().any(|reason| ready.reason == *reason) {
+        return None;
+    }
+    let finding = problem(snapshot, key, configuration)?;
+    let text = format!(
+        "{} Agents that have started since then do not look for its devices: whether this one is there is not known.",
+        finding.text
+    );
+    Some(Finding { text, ..finding })
+}
+
 /// Returns whether a finding only repeats what the condition of a Configuration that is not ready says.
 pub(super) fn repeats(configuration: &Configuration, finding: &Finding) -> bool {
     let ready = configuration.condition(ConditionType::Ready);

@@ -50,6 +50,21 @@ fn held(mut world: World) -> World {
     })
 }
 
+fn without_claim(mut world: World) -> World {
+    world.claims.clear();
+    world
+}
+
+/// The agents refuse the Configuration, because the chart has no DRA.
+fn refused(world: World) -> World {
+    world.configuration(|its| {
+        its["status"] = json!({"conditions": [{
+            "type": "Ready", "status": "False", "reason": "BadSpec", "lastTransitionTime": "",
+            "message": "allocation is DRA, and the agents prepare no ResourceClaims: set dra.enabled of the chart",
+        }]});
+    })
+}
+
 #[test]
 fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_scheduler_says() {
     let elsewhere = given_out().pod(|pod| {
@@ -71,10 +86,33 @@ fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_schedul
             given_out(),
             Cause::NotAllocated,
             &[
-                "The scheduler has given it no device by web-camera-x yet",
+                "The scheduler has given it no device by web-camera-x yet. Of class akri.default.cam is free: cam-0a1b2c.",
+                "the selectors of the claim leave it out",
                 "2 cannot allocate all claims.",
             ],
-            "kubectl -n default describe resourceclaim web-camera-x",
+            "kubectl -n default get resourceclaim web-camera-x -o yaml",
+        ),
+        case(
+            "its template is missing",
+            without_claim(given_out()),
+            Cause::NoResourceRequested,
+            &[
+                "It asks for devices by ResourceClaims (template camera), of which none is there",
+                "the Events of the Pod name a claim or a template that is missing.",
+            ],
+            "kubectl -n default describe pod web",
+        ),
+        case(
+            "the agents prepare no claims any more",
+            refused(given_out()).on("node-1", "Running").pod(|pod| {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:10Z");
+            }),
+            Cause::ConfigurationProblem,
+            &[
+                "It is being deleted, and cannot end before its node's agent unprepares its claim.",
+                "set dra.enabled of the chart",
+            ],
+            "",
         ),
         case(
             "there is none",

@@ -115,6 +115,11 @@ fn what_was_evicted_of_a_former_workload_or_for_a_former_device_is_not_said() {
             false,
         ),
         ("the device is gone for good", evicted(OF_LAMP), false),
+        (
+            "it is, and its Pod waits for another one",
+            evicted(OF_LAMP).pod(|pod| pod["status"]["conditions"] = json!([])),
+            true,
+        ),
         ("that of another namespace, too", evicted(OF_OTHERS), false),
         (
             "its Instance may be there, and cannot be read",

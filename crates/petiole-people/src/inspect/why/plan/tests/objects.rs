@@ -289,6 +289,20 @@ fn an_instance_is_explained_by_its_device_its_agents_and_its_broker() {
     let door = || instance(DOOR);
     run(vec![
         case_of(
+            "nobody looks for it any more",
+            World::new().ready(
+                "False",
+                "BadDiscoveryDetails",
+                "`kindd` is no key of zeroconf",
+            ),
+            door(),
+            Cause::ConfigurationProblem,
+            &[
+                "`kindd` is no key of zeroconf.",
+                "Agents that have started since then do not look for its devices: whether this one is there is not known.",
+            ],
+        ),
+        case_of(
             "well",
             World::new().held_by("node-1"),
             door(),
