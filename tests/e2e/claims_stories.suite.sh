@@ -152,6 +152,16 @@ story_shares() {
   within 5 "each of the two has a slot" has_devices_in shares "gate gate" 2
   equal "the holders of the device" "claim claim" "$(usage_of "$(one_of gate)")"
   for_all_of 5 "the third goes on waiting" has_phases shares- "Pending=1 Running=2"
+  # The only slot that is left is given to one of the next Pods, though nobody has it for a moment.
+  kubectl patch configuration gate --type merge --patch '{"spec": {"capacity": 1}}' >/dev/null
+  kubectl delete pods --selector app=shares --now >/dev/null
+  within 45 "one Pod runs" has_phases shares- "Pending=2 Running=1"
+  for_all_of 5 "no other Pod has a node" is_one_bound shares
+  kubectl apply -f "$STORIES/devices.yaml" >/dev/null
+}
+
+is_one_bound() { # STORY
+  [ "$(kubectl get pods --selector "app=$1" -o 'jsonpath={.items[*].spec.nodeName}' | wc -w)" = 1 ]
 }
 
 story_taint_no_schedule() {

@@ -93,28 +93,6 @@ fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_schedul
             "kubectl -n default get resourceclaim web-camera-x -o yaml",
         ),
         case(
-            "its template is missing",
-            without_claim(given_out()),
-            Cause::NoResourceRequested,
-            &[
-                "It asks for devices by ResourceClaims (template camera), of which none is there",
-                "the Events of the Pod name a claim or a template that is missing.",
-            ],
-            "kubectl -n default describe pod web",
-        ),
-        case(
-            "the agents prepare no claims any more",
-            refused(given_out()).on("node-1", "Running").pod(|pod| {
-                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:10Z");
-            }),
-            Cause::ConfigurationProblem,
-            &[
-                "It is being deleted, and cannot end before its node's agent unprepares its claim.",
-                "set dra.enabled of the chart",
-            ],
-            "",
-        ),
-        case(
             "there is none",
             given_out().without_device(),
             Cause::NoDevice,
@@ -141,6 +119,34 @@ fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_schedul
             pod("by-resource"),
             Cause::SlotsTaken,
             &["Pod default/holder"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_pod_without_a_claim_and_one_whose_claim_nobody_takes_back_say_so() {
+    run(vec![
+        case(
+            "its template is missing",
+            without_claim(given_out()),
+            Cause::NoResourceRequested,
+            &[
+                "It asks for devices by ResourceClaims (template camera), of which none is there",
+                "the Events of the Pod name a claim or a template that is missing.",
+            ],
+            "kubectl -n default describe pod web",
+        ),
+        case(
+            "the agents prepare no claims any more",
+            refused(given_out()).on("node-1", "Running").pod(|pod| {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:10Z");
+            }),
+            Cause::ConfigurationProblem,
+            &[
+                "It is being deleted, and cannot end before its node's agent unprepares its claim.",
+                "set dra.enabled of the chart",
+            ],
+            "",
         ),
     ]);
 }

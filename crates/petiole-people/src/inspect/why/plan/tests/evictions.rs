@@ -84,6 +84,7 @@ fn who_was_evicted_and_why_is_said_of_pods_workloads_and_devices() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn what_was_evicted_of_a_former_workload_or_for_a_former_device_is_not_said() {
     const OF_DOOR: &str = "evicted, because node node-1 does not see the device of Instance default/cam-0a1b2c any more";
     const OF_LAMP: &str = "evicted, because node node-1 does not see the device of Instance default/cam-3d4e5f and of 1 more any more";

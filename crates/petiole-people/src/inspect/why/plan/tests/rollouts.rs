@@ -45,6 +45,7 @@ fn last_holder(mut world: World, change: impl FnOnce(&mut Value)) -> World {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn a_rollout_that_waits_for_its_own_former_pods_says_so() {
     const ITSELF: &[&str] = &[
         "in use, by node-1 (Pod default/holder-0)",
