@@ -291,10 +291,15 @@ mark() {
 }
 
 # The longest of the bounds of a histogram below which 99 of 100 calls were.
-allocate_p99() { # NODE
-  cluster on "$1" curl -s -m 10 http://127.0.0.1:9170/metrics | awk -F'[" ]' '
-    /^petiole_allocate_duration_seconds_bucket/ { bound[++n] = $2; count[n] = $NF }
-    END { for (i = 1; i <= n; i++) if (count[n] && count[i] >= 0.99 * count[n]) { print bound[i] " (" count[n] " calls)"; exit } }'
+allocate_p99() { # NODE [EARLIER]: of the calls since the counts in this file
+  allocate_counts "$1" | awk '
+    FILENAME != "-" { before[$1] = $2; next }
+    { bound[++n] = $1; count[n] = $2 - before[$1] }
+    END { for (i = 1; i <= n; i++) if (count[n] && count[i] >= 0.99 * count[n]) { print bound[i] " (" count[n] " calls)"; exit } }' "${2:-/dev/null}" -
+}
+
+allocate_counts() { # NODE: the bounds of the histogram, each with its count
+  cluster on "$1" curl -s -m 10 http://127.0.0.1:9170/metrics | awk -F'[" ]' '/^petiole_allocate_duration_seconds_bucket/ { print $2, $NF }'
 }
 
 # ---- when a test fails ----
