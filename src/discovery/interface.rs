@@ -86,8 +86,8 @@ pub struct Task {
     /// The Configuration for which it runs. A handler that divides something among its discoveries gives each namespace and
     /// each Configuration its part.
     pub configuration: ConfigurationKey,
-    /// Where it publishes the devices that it sees: all of them, each time. [`publish`](super::publish::publish) wakes readers only if
-    /// they have changed, and logs what is new of the problems.
+    /// The channel to which it publishes the devices that it sees: all of them, each time. [`publish`](super::publish::publish) wakes
+    /// readers only if they have changed, and logs what is new of the problems.
     pub found: watch::Sender<DeviceSet>,
 }
 

@@ -223,7 +223,7 @@ pub(super) fn trim<'a, T: 'a, Name: From<String> + Clone + Ord + 'a>(
         bytes: size.bytes,
     });
     let kept: Option<BTreeSet<Key<Name>>> =
-        (room.kept(claims)).map(|kept| kept.into_iter().cloned().collect());
+        (room.kept(claims.collect())).map(|kept| kept.into_iter().cloned().collect());
     let mut has_room = false;
     for listing in &mut listings {
         let missing = |key: &&Key<Name>| !listing.objects.contains_key(key);

@@ -56,12 +56,13 @@ pub(super) fn bounded(sources: Vec<(Source, String)>) -> Wanted {
         count: PROPERTY_SOURCES_MAX,
         bytes: usize::MAX,
     };
-    let kept = room.kept(first.iter().map(|(source, place)| Claim {
+    let claims = first.iter().map(|(source, place)| Claim {
         key: *source,
         namespace: &source.key.namespace,
         since: *place,
         bytes: 0,
-    }));
+    });
+    let kept = room.kept(claims.collect());
     let mut wanted = Wanted::new();
     for (source, key) in &sources {
         if kept.as_ref().is_none_or(|kept| kept.contains(source)) {

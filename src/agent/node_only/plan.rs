@@ -74,8 +74,7 @@ impl World<'_> {
     /// Returns the slots that containers have by other names than that of the resource; `None` while nobody can say it.
     fn held_by_other_names(&self, of: &ConfigurationName) -> Option<BTreeSet<SlotId>> {
         let name = (self.validated.names).of(&Resource::Configuration(of.clone()))?;
-        let has_other = |one: &&Use| one.resource.as_ref().is_some_and(|other| *other != name);
-        let ids = self.uses?.iter().filter(has_other);
+        let ids = (self.uses?.iter()).filter(|one| one.has_other_name(&name));
         Some(ids.flat_map(|one| &one.ids).map(ListedId::slot).collect())
     }
 }

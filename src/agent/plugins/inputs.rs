@@ -116,7 +116,7 @@ impl Inputs {
 /// The inputs that decide which slots there are, and of which devices.
 pub(super) struct Watched {
     pub(super) instances: watch::Receiver<Arc<Instances>>,
-    /// Read when the Instances are taken over. It wakes nobody: each of its changes comes with one of `instances`.
+    /// It says whether the news of the Instances concern this node. It wakes nobody: each of its changes comes with one of `instances`.
     pub(super) news: watch::Receiver<()>,
     pub(super) discoveries: watch::Receiver<Arc<Discoveries>>,
     /// What the resources are called, and whose Instances they are.

@@ -190,9 +190,12 @@ fn pools(world: &World, offering: &Offering<'_>, earlier: &Recalled) -> Vec<Pool
     for (key, instance) in &world.instances {
         let of = instance.spec.configuration_key(&key.namespace);
         if let Some(configuration) = offering.get(&of) {
+            // The scheduler counts a device without capacity as free while a claim has a share of it, which it got when the device had
+            // more slots, and which is seen in use a moment later. So what was shared stays so.
             let name = || (dra::pool_name(&of), dra::device_name(&key.name));
-            let was_shared = || earlier.shared.contains(&name());
-            let is_shared = instance.spec.capacity > 1 || has_shares(instance, was_shared);
+            let is_shared = instance.spec.capacity > 1
+                || has_shares(instance)
+                || earlier.shared.contains(&name());
             let device = device(key, instance, configuration, is_shared, &world.nodes);
             devices.entry(of).or_default().push(device);
         }
@@ -316,10 +319,9 @@ fn device(
     }
 }
 
-/// Returns whether claims may have shares of a device of one slot. The scheduler counts a device without capacity as free while a claim
-/// has a share of it, which it got when the device had more slots, and which is seen in use a moment later.
-fn has_shares(instance: &Instance, was_shared: impl FnOnce() -> bool) -> bool {
-    usages(instance, |is_claim| is_claim) > 1 || was_shared()
+/// Returns whether claims have shares of a device.
+fn has_shares(instance: &Instance) -> bool {
+    usages(instance, |is_claim| is_claim) > 1
 }
 
 /// Returns the number of slots that claims have, or device plugins gave to containers.

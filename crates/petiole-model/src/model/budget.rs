@@ -107,14 +107,6 @@ impl Room {
     /// part is smallest, so that a namespace with many or large objects keeps no other namespace out.
     pub fn kept<'a, K: Ord, T: Ord>(
         self,
-        claims: impl IntoIterator<Item = Claim<'a, K, T>>,
-    ) -> Option<BTreeSet<&'a K>> {
-        self.first(claims.into_iter().collect())
-    }
-
-    /// The same, with one sorting algorithm for each type of claim: see [`petiole_base::collect`].
-    fn first<'a, K: Ord, T: Ord>(
-        self,
         mut claims: Vec<Claim<'a, K, T>>,
     ) -> Option<BTreeSet<&'a K>> {
         let bytes: usize = claims.iter().map(|claim| claim.bytes).sum();
@@ -194,7 +186,7 @@ mod tests {
                 since: *since,
                 bytes: *bytes,
             });
-        match room.kept(claims) {
+        match room.kept(claims.collect()) {
             Some(kept) => kept.into_iter().copied().collect(),
             None => keys,
         }

@@ -2,7 +2,8 @@
 //!
 //! Source: `api/metadata` of `k8s.io/dynamic-resource-allocation`.
 use super::dra;
-use serde_json::{Map, Value, json};
+use petiole_base::collect::CollectMap as _;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The folder of the files in containers.
@@ -46,11 +47,9 @@ pub fn text(claim: OfClaim<'_>, devices: &[Described<'_>]) -> String {
     let described = devices.iter().map(|device| {
         let attributes = device.attributes.iter();
         let attributes = attributes.map(|(name, value)| (name.clone(), json!({"string": value})));
-        let mut texts = Map::new();
-        texts.extend(attributes);
         json!({
             "driver": dra::DRIVER, "pool": device.pool, "name": device.name,
-            "attributes": texts,
+            "attributes": attributes.collect_map(),
         })
     });
     let name = devices.first().map(|device| device.request);

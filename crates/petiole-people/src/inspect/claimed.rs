@@ -39,12 +39,10 @@ impl Snapshot {
     /// Returns how many devices of our Configurations the claims of a Pod ask for, by the resource of the Configuration.
     pub(super) fn claimed(&self, pod: &Pod) -> BTreeMap<ResourceName, u64> {
         let mut asked = BTreeMap::new();
-        for request in self.claims_of(pod).flat_map(requests) {
-            if let Some((key, of)) = self.of_class(&request.device_class_name) {
-                let resource = self.configuration_resource(key, of);
-                let count = request.count.map_or(Ok(1), u64::try_from);
-                *asked.entry(resource).or_default() += count.unwrap_or_default();
-            }
+        for (request, (key, of)) in self.requested(pod) {
+            let resource = self.configuration_resource(key, of);
+            let count = request.count.map_or(Ok(1), u64::try_from);
+            *asked.entry(resource).or_default() += count.unwrap_or_default();
         }
         asked
     }
@@ -54,8 +52,16 @@ impl Snapshot {
         &self,
         pod: &Pod,
     ) -> impl Iterator<Item = (&ConfigurationKey, &Configuration)> {
+        self.requested(pod).map(|(_, its)| its)
+    }
+
+    /// Returns what the claims of a Pod ask of us, each with the Configuration of its class.
+    fn requested(
+        &self,
+        pod: &Pod,
+    ) -> impl Iterator<Item = (&ExactDeviceRequest, (&ConfigurationKey, &Configuration))> {
         let requests = self.claims_of(pod).flat_map(requests);
-        requests.filter_map(|request| self.of_class(&request.device_class_name))
+        requests.filter_map(|request| Some((request, self.of_class(&request.device_class_name)?)))
     }
 
     /// Returns the Configuration that a DeviceClass is for.

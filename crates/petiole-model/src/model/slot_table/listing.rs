@@ -82,8 +82,7 @@ impl SlotTable {
         name: &ResourceName,
     ) -> BTreeSet<&ListedId> {
         let plugin = resource.plugin();
-        let has_other = |one: &&Use| one.resource.as_ref().is_some_and(|other| other != name);
-        let ids = self.own.uses().iter().filter(has_other);
+        let ids = (self.own.uses().iter()).filter(|one| one.has_other_name(name));
         let ids = ids.flat_map(|one| &one.ids);
         let ids = ids.filter(|id| id.plugin == plugin);
         ids.filter(|id| self.held_as(resource, &id.to_string()).is_some())

@@ -149,6 +149,11 @@ pub struct Use {
 }
 
 impl Use {
+    /// Returns whether a container has the ids by another name of the resource than this.
+    pub fn has_other_name(&self, name: &ResourceName) -> bool {
+        self.resource.as_ref().is_some_and(|other| other != name)
+    }
+
     /// Returns whether the use may be of a slot of this Instance.
     pub fn may_be_of(&self, instance: &InstanceName) -> bool {
         self.ids.iter().any(|id| id.plugin == *instance)

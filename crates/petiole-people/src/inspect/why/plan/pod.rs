@@ -5,7 +5,8 @@ use super::{
     given::what_it_has,
     kubelet::{failed, not_prepared, waiting},
     nodes::{Request, spec_of},
-    problems, resource,
+    problems::problem,
+    resource,
     slots::{Taken, amiss, taken},
     twice,
     unhealthy::Unhealthy,
@@ -195,15 +196,15 @@ fn ending(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Fi
         return Finding::new(Cause::Ending, text).then(next);
     }
     let given_out = snapshot.configurations_claimed(pod);
-    let mut problems = given_out.filter_map(|(key, its)| problems::unused(snapshot, key, its));
+    let mut problems = given_out.filter_map(|(key, its)| problem(snapshot, key, its));
     // Claims of a Configuration that is refused for another reason end as usual.
-    let problem = problems.find(|problem| problem.text.contains("dra.enabled"));
-    if let Some(problem) = problem.filter(|_| node_of(pod).is_some()) {
+    let refused = problems.find(|finding| finding.text.contains("dra.enabled"));
+    if let Some(finding) = refused.filter(|_| node_of(pod).is_some()) {
         let text = format!(
             "It is being deleted, and cannot end before its node's agent unprepares its claim. {}",
-            problem.text
+            finding.text
         );
-        return Finding { text, ..problem };
+        return Finding { text, ..finding };
     }
     let next = format!("kubectl -n {} get pod {} -w", key.namespace, key.name);
     let text = "It is being deleted, and its slots are free 3 to 15 s after its end.";
@@ -268,14 +269,13 @@ fn by_no_claim(snapshot: &Snapshot, key: &ObjectKey, pod: &Pod) -> Option<Findin
         template.or_else(|| claim.resource_claim_name.clone())
     });
     let names: Vec<String> = names.collect();
-    let has_any = snapshot.claims_of(pod).next().is_some();
-    let why = if has_any {
-        "is for a DeviceClass akri.NAMESPACE.NAME of a Configuration with allocation: DRA"
+    let why = if snapshot.claims_of(pod).next().is_some() {
+        "none of them is of a DeviceClass akri.NAMESPACE.NAME of a Configuration with allocation: DRA."
     } else {
-        "is there, or is known to be of a Configuration with allocation: DRA"
+        "none is known to be for devices of Petiole. If a claim or its template is missing, the Events of the Pod say so."
     };
     let text = format!(
-        "It asks for devices by ResourceClaims ({}), of which none {why}; the Events of the Pod name a claim or a template that is missing.",
+        "It asks for devices by ResourceClaims ({}): {why}",
         listed(&names)
     );
     let next = format!("kubectl -n {} describe pod {}", key.namespace, key.name);

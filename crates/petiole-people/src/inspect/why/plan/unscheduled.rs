@@ -51,6 +51,7 @@ pub(super) fn explain(
 /// Returns which devices of a class are free: the scheduler does not say which ones the selectors of a claim leave out.
 fn of_class(snapshot: &Snapshot, of: &ConfigurationKey) -> String {
     let instances = snapshot.instances_of(of);
+    let instances = instances.filter(|(_, its)| its.unavailable().is_none());
     let (free, used): (Vec<_>, Vec<_>) = instances.partition(|(_, its)| slots::free(its) > 0);
     let holders = taken(snapshot, used).into_iter();
     let holders = holders.map(|taken| format!("{}, by {}", taken.key.name, taken.slot.holder()));

@@ -50,6 +50,19 @@ fn held(mut world: World) -> World {
     })
 }
 
+/// No node sees the other device any more.
+fn with_a_gone_one(mut world: World) -> World {
+    let mut other = world.instances[0].clone();
+    other["metadata"]["name"] = json!("cam-3d4e5f");
+    other["metadata"]["annotations"] = json!({"akri.sh/device-id": "lamp"});
+    other["spec"]["nodes"] = json!([]);
+    other["status"] = json!({"conditions": [{
+        "type": "Available", "status": "False", "reason": "", "message": "", "lastTransitionTime": "",
+    }]});
+    world.instances.push(other);
+    world
+}
+
 fn without_claim(mut world: World) -> World {
     world.claims.clear();
     world
@@ -124,6 +137,17 @@ fn a_pod_that_waits_for_its_claim_is_told_who_has_the_device_or_what_the_schedul
 }
 
 #[test]
+fn a_device_that_is_gone_is_not_said_to_be_free() {
+    run(vec![case(
+        "another device is gone",
+        with_a_gone_one(given_out()),
+        Cause::NotAllocated,
+        &["Of class akri.default.cam is free: cam-0a1b2c. If one"],
+        "",
+    )]);
+}
+
+#[test]
 fn a_pod_without_a_claim_and_one_whose_claim_nobody_takes_back_say_so() {
     run(vec![
         case(
@@ -131,8 +155,8 @@ fn a_pod_without_a_claim_and_one_whose_claim_nobody_takes_back_say_so() {
             without_claim(given_out()),
             Cause::NoResourceRequested,
             &[
-                "It asks for devices by ResourceClaims (template camera), of which none is there",
-                "the Events of the Pod name a claim or a template that is missing.",
+                "It asks for devices by ResourceClaims (template camera): none is known to be for devices of Petiole.",
+                "If a claim or its template is missing, the Events of the Pod say so.",
             ],
             "kubectl -n default describe pod web",
         ),
